@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Refuse mistyped variables and placeholders, on the controller side, before the first task that changes anything."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: settings
+short_description: Check the variables of this host against the argument specs of all roles of the collection
+description:
+  - Fails with every variable that has a role's prefix and that no argument spec knows, and with every placeholder.
+author: hyperpod-lifecycle maintainers
+"""
+
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+from ansible.plugins.action import ActionBase  # noqa: E402
+from hyperpod_lifecycle.settings import known_variables, problems  # noqa: E402
+
+ROLES = Path(__file__).parents[2] / "roles"
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """The action `hyperpod.lifecycle.settings`; it takes no arguments and changes nothing."""
+
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Compare this host's variables with what the roles document."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        found = problems(task_vars or {}, known_variables(ROLES), "inventory variables")
+        if found:
+            result |= {"failed": True, "msg": "\n".join(map(str, found))}
+        return result

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's own text formats, as far as the roles need them. Standard library only: it runs on the node."""
+
+from __future__ import annotations
+
+import re
+
+#: Parameters that the HyperPod agent writes into slurm.conf and that nobody else may change.
+MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
+
+#: Of these a file may define many; each line is known by its value, the rest of the line follows.
+_DEFINITIONS = {"partitionname": "PartitionName", "nodename": "NodeName"}
+
+_PARAMETER = re.compile(r"^\s*([A-Za-z]+)\s*=\s*(.*?)\s*$")
+_HOST = re.compile(r"^([^()\s]+)(?:\(([^()\s]+)\))?$")
+
+MARK = "# hyperpod-lifecycle: was include "
+END = "# hyperpod-lifecycle: end of include"
+_INCLUDE = re.compile(r"^\s*include\s+(\S*[*?\[]\S*)\s*$", re.IGNORECASE)
+
+
+def parameters(text):
+    """Each ``Key=value`` of a slurm.conf in order, comments gone and continued lines joined; keys as written."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    for line in joined.splitlines():
+        match = _PARAMETER.match(re.sub(r"(?<!\\)#.*", "", line))
+        if match:
+            yield match.groups()
+
+
+def controllers(text):
+    """Names and addresses of every ``SlurmctldHost=name(address)``, whole, primary first."""
+    found = []
+    for key, value in parameters(text):
+        match = _HOST.match(value) if key.lower() == "slurmctldhost" else None
+        if match:
+            found += [part for part in match.groups() if part]
+    return found
+
+
+def managed(text):
+    """What the agent manages in a slurm.conf: ``{parameter: [values in order]}``, for a comparison before and after."""
+    names = {name.lower(): name for name in MANAGED}
+    found = {}
+    for key, value in parameters(text):
+        name = names.get(key.lower())
+        if name:
+            found.setdefault(name, []).append(" ".join(value.split()))
+    return found
+
+
+def lost(before, after):
+    """Lines of the agent's that were there before and are not now, for a message.
+
+    Nodes and partitions that the agent adds in the meantime are no loss; anything else that differs is.
+    """
+    missing = []
+    for name, values in before.items():
+        now = after.get(name, [])
+        if name in _DEFINITIONS.values():
+            missing += ["{0}={1}".format(name, value) for value in values if value not in now]
+        elif values != now:
+            missing.append("{0}={1} became {2}".format(name, ",".join(values), ",".join(now) or "absent"))
+    return missing
+
+
+def expand_includes(text, matches):
+    """A plugstack.conf in which each wildcard include is replaced by the files it stands for.
+
+    Configless nodes get the file without the folder, and cannot expand a wildcard. The wildcard stays as a comment,
+    so that a later run sees files that have come or gone. `matches` is a function from a pattern to sorted paths.
+    """
+    lines = []
+    inside = False
+    for line in text.splitlines():
+        if line == END:
+            inside = False
+            continue
+        if inside:
+            continue
+        wildcard = _INCLUDE.match(line)
+        if line.startswith(MARK):
+            pattern = line[len(MARK) :]
+            inside = True
+        elif wildcard:
+            pattern = wildcard.group(1)
+        else:
+            lines.append(line)
+            continue
+        lines.append(MARK + pattern)
+        lines += ["include " + path for path in matches(pattern)]
+        lines.append(END)
+    return "".join(line + "\n" for line in lines)
+
+
+def node_state(line):
+    """The ``State=`` of one ``scontrol --oneliner show node`` line as (base state, set of flags).
+
+    ``IDLE*+DRAIN`` is (``IDLE``, {``DRAIN``, ``NOT_RESPONDING``}).
+    """
+    match = re.search(r"(?:^|\s)State=(\S+)", line)
+    if not match:
+        return "", frozenset()
+    base, *flags = match.group(1).split("+")
+    found = set(flags)
+    if base.rstrip("~#%$@^!-").endswith("*"):
+        found.add("NOT_RESPONDING")
+    return base.rstrip("*~#%$@^!-"), frozenset(found)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inventory from the two files that HyperPod puts on every node. Reading them is `hyperpod_lifecycle.cluster`'s work."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: hyperpod
+short_description: The members of a SageMaker HyperPod Slurm cluster
+description:
+  - Reads C(resource_config.json) and C(provisioning_parameters.json) and finds this node in them by one of its own addresses.
+  - The node is in the groups C(hyperpod), its node type (C(controller), C(login) or C(compute)),
+    C(instance_group_*), C(partition_*) and C(instance_type_*), and has the C(hyperpod_*) variables
+    that the role P(hyperpod.lifecycle.platform#role) documents.
+  - A source that cannot be read fails the run, whatever C(any_unparsed_is_failed) says.
+    A node that is configured as something it is not costs more than a run that stops.
+author: hyperpod-lifecycle maintainers
+options:
+  plugin:
+    description: Marks the file as a source for this plugin.
+    required: true
+    choices: [hyperpod.lifecycle.hyperpod]
+  resource_config:
+    description: Path of C(resource_config.json), which the platform writes.
+    type: path
+    default: /opt/ml/config/resource_config.json
+  provisioning_parameters:
+    description:
+      - Path of C(provisioning_parameters.json).
+      - It may be absent where the node types come from C(SlurmConfig).
+    type: path
+    default: /opt/ml/config/provisioning_parameters.json
+  node:
+    description:
+      - The instance name of the node to describe, such as V(compute-nodes-1).
+      - Without it the node is the one that has an address of this machine.
+    type: str
+  all_members:
+    description: Add every member that has an address; all but this node are reached by ssh.
+    type: bool
+    default: false
+  connection:
+    description: How Ansible reaches this node.
+    type: str
+    choices: [hyperpod.lifecycle.warm, local]
+    default: hyperpod.lifecycle.warm
+  python_interpreter:
+    description: The interpreter that runs modules on this node; the system's own has C(python3-apt).
+    type: path
+    default: /usr/bin/python3
+"""
+
+EXAMPLES = r"""
+# inventory/hyperpod.yml: this node, with the platform's own paths
+plugin: hyperpod.lifecycle.hyperpod
+
+# the whole cluster, for running Ansible over ssh from the controller
+# plugin: hyperpod.lifecycle.hyperpod
+# all_members: true
+"""
+
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+from ansible import constants as C  # noqa: E402, N812
+from ansible.errors import AnsibleParserError  # noqa: E402
+from ansible.plugins.inventory import BaseInventoryPlugin  # noqa: E402
+from ansible.utils.unsafe_proxy import wrap_var  # noqa: E402
+from hyperpod_lifecycle.addresses import find_node  # noqa: E402
+from hyperpod_lifecycle.cluster import Cluster, Node, load  # noqa: E402
+from hyperpod_lifecycle.errors import LifecycleError  # noqa: E402
+from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, host_variables  # noqa: E402
+
+
+class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
+    """The plugin `hyperpod.lifecycle.hyperpod`."""
+
+    NAME = "hyperpod.lifecycle.hyperpod"
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        """Add this node, or the whole cluster, to `inventory`; any failure ends the run."""
+        super().parse(inventory, loader, path, cache)
+        try:
+            self._read_config_data(path)
+            self._add_cluster(*self._read_cluster())
+        except Exception as error:
+            # Ansible would go on without hosts and report success.
+            C.INVENTORY_ANY_UNPARSED_IS_FAILED = True
+            if isinstance(error, LifecycleError):
+                raise AnsibleParserError(str(error)) from error
+            raise
+
+    def _read_cluster(self) -> tuple[Cluster, Node]:
+        parameters = Path(self.get_option("provisioning_parameters"))
+        name = self.get_option("node")
+        cluster = load(
+            Path(self.get_option("resource_config")),
+            parameters if parameters.exists() else None,
+            planning=bool(name),
+        )
+        return cluster, cluster.node_by_name(name) if name else find_node(cluster)
+
+    def _add_cluster(self, cluster: Cluster, this_node: Node) -> None:
+        names = GroupNames(cluster)
+        for group in (CLUSTER_GROUP, *NODE_TYPE_GROUPS):
+            self.inventory.add_group(group)
+        self._add_node(this_node, names)
+        self._set(this_node, "ansible_connection", self.get_option("connection"))
+        self._set(this_node, "ansible_python_interpreter", self.get_option("python_interpreter"))
+        if self.get_option("all_members"):
+            for node in cluster.nodes:
+                if node.instance.address and node.instance.name != this_node.instance.name:
+                    self._add_node(node, names)
+                    self._set(node, "ansible_host", node.instance.address)
+
+    def _add_node(self, node: Node, names: GroupNames) -> None:
+        self.inventory.add_host(node.instance.name)
+        for group in names.of(node):
+            self.inventory.add_group(group)
+            self.inventory.add_child(group, node.instance.name)
+        for variable, value in host_variables(node).items():
+            self._set(node, variable, value)
+
+    def _set(self, node: Node, variable: str, value: Any) -> None:
+        # Before 2.19 a string from the files would be rendered as a template, as root.
+        self.inventory.set_variable(node.instance.name, variable, wrap_var(value))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Ansible is told about a node: its groups and its `hyperpod_*` variables.
+
+The role `platform` has the argument spec of every variable made here; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from hyperpod_lifecycle.cluster import Cluster, Node, NodeType
+
+#: Groups that exist in every inventory, so that a play for login nodes is not an error on a cluster without any.
+NODE_TYPE_GROUPS = tuple(node_type.value for node_type in NodeType)
+
+#: The group of all members of the cluster.
+CLUSTER_GROUP = "hyperpod"
+
+
+def safe_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
+    """Each real name and a group name that Ansible accepts: ``prefix_`` and only letters, digits and underscores.
+
+    Two names that would become the same group (``a-b``, ``a.b``) get a suffix made from the real name, so that
+    settings for one never reach the other, and the group of one does not depend on which others exist before it.
+    """
+    plain = {name: f"{prefix}_{re.sub(r'[^A-Za-z0-9_]', '_', name)}" for name in names}
+    taken: dict[str, int] = {}
+    for safe in plain.values():
+        taken[safe] = taken.get(safe, 0) + 1
+    return {
+        name: safe if taken[safe] == 1 else f"{safe}_{zlib.crc32(name.encode()):08x}" for name, safe in plain.items()
+    }
+
+
+class GroupNames:
+    """The Ansible group names of one cluster's instance groups, partitions and instance types."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        groups = cluster.groups
+        partitions = dict.fromkeys(partition for group in groups for partition in group.partitions)
+        types = dict.fromkeys(group.instance_type for group in groups)
+        self.instance_groups: Mapping[str, str] = safe_names("instance_group", (group.name for group in groups))
+        self.partitions: Mapping[str, str] = safe_names("partition", partitions)
+        self.instance_types: Mapping[str, str] = safe_names("instance_type", types)
+
+    def of(self, node: Node) -> list[str]:
+        """Every group that `node` belongs to, broadest first, which is the order Ansible should merge variables in."""
+        return [
+            CLUSTER_GROUP,
+            node.node_type.value,
+            self.instance_types[node.group.instance_type],
+            *(self.partitions[partition] for partition in node.group.partitions),
+            self.instance_groups[node.group.name],
+        ]
+
+
+def host_variables(node: Node) -> dict[str, Any]:
+    """The contract between the platform's files and the roles: plain data, never templates."""
+    cluster, group, instance = node.cluster, node.group, node.instance
+    return {
+        "hyperpod_cluster_name": cluster.name,
+        "hyperpod_cluster_arn": cluster.arn,
+        "hyperpod_region": cluster.region,
+        "hyperpod_source": cluster.source,
+        "hyperpod_node_type": node.node_type.value,
+        "hyperpod_instance_group": group.name,
+        "hyperpod_instance_type": group.instance_type,
+        "hyperpod_instance_name": instance.name,
+        "hyperpod_instance_id": instance.instance_id or "",
+        "hyperpod_address": instance.address or "",
+        "hyperpod_partitions": list(group.partitions),
+        "hyperpod_controller_addresses": list(cluster.controller_addresses),
+        "hyperpod_login_addresses": list(cluster.login_addresses),
+        "hyperpod_file_systems": [asdict(file_system) for file_system in group.file_systems],
+        "hyperpod_slurm_configurations": dict(cluster.slurm_configurations),
+    }
