@@ -8,8 +8,8 @@ import re
 #: Parameters that the HyperPod agent writes into slurm.conf and that nobody else may change.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
 
-#: Of these a file may define many; each line is known by its value, the rest of the line follows.
-_DEFINITIONS = {"partitionname": "PartitionName", "nodename": "NodeName"}
+#: Of these a file has many, and the agent adds more while nodes come.
+_DEFINITIONS = ("PartitionName", "NodeName")
 
 _PARAMETER = re.compile(r"^\s*([A-Za-z]+)\s*=\s*(.*?)\s*$")
 _HOST = re.compile(r"^([^()\s]+)(?:\(([^()\s]+)\))?$")
@@ -57,7 +57,7 @@ def lost(before, after):
     missing = []
     for name, values in before.items():
         now = after.get(name, [])
-        if name in _DEFINITIONS.values():
+        if name in _DEFINITIONS:
             missing += ["{0}={1}".format(name, value) for value in values if value not in now]
         elif values != now:
             missing.append("{0}={1} became {2}".format(name, ",".join(values), ",".join(now) or "absent"))
@@ -106,3 +106,32 @@ def node_state(line):
     if base.rstrip("~#%$@^!-").endswith("*"):
         found.add("NOT_RESPONDING")
     return base.rstrip("*~#%$@^!-"), frozenset(found)
+
+
+def drop_in(unit, conf_server, restart_seconds):
+    """The drop-in for a daemon whose unit file is `unit`; `conf_server` is empty for slurmctld."""
+    lines = [
+        "# Written whole by hyperpod-lifecycle (role slurm) on each run.",
+        "[Unit]",
+        "After=munge.service network-online.target",
+        "Wants=munge.service network-online.target",
+        # A controller may come much later than this node.
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Restart=on-failure",
+        "RestartSec={0}".format(restart_seconds),
+        # Other scripts have been seen to lose $MAINPID from the unit.
+        "ExecReload=",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+    ]
+    if conf_server:
+        start = re.findall(r"^ExecStart=(.*\S)", unit, re.MULTILINE)[-1]
+        start = re.sub(r"\s+--conf-server[=\s]+\S+", "", start)
+        lines += [
+            "ExecStart=",
+            "ExecStart={0} --conf-server {1}".format(start, conf_server),
+            # Slurm's commands find the fetched configuration in /run/slurm/conf, also while the daemon restarts.
+            "RuntimeDirectoryPreserve=yes",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,113 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the agent's slurm.conf, and wait until it is this cluster's."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_conf
+short_description: Wait for the agent's slurm.conf and read what the agent manages in it
+description:
+  - The HyperPod agent writes C(slurm.conf); until it names the controllers of this cluster Slurm must not start.
+  - Addresses are compared whole, so C(10.0.0.1) is not found in C(10.0.0.10).
+  - With O(unchanged_since) the module fails if a parameter that the agent manages differs from an earlier reading.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The C(slurm.conf) to read.
+    type: path
+    required: true
+  controllers:
+    description: Addresses that the C(SlurmctldHost) lines must name.
+    type: list
+    elements: str
+    required: true
+  wait_seconds:
+    description: How long to wait for them.
+    type: int
+    default: 0
+  unchanged_since:
+    description: RV(managed) of an earlier reading.
+    type: dict
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Wait for the agent's slurm.conf
+  hyperpod.lifecycle.slurm_conf:
+    path: /opt/slurm/etc/slurm.conf
+    controllers: [10.20.0.5]
+    wait_seconds: 300
+"""
+
+RETURN = r"""
+managed:
+  description: The values of every parameter that the agent manages, in the order of the file.
+  type: dict
+  returned: success
+controllers:
+  description: Names and addresses of the C(SlurmctldHost) lines.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm  # noqa: E402
+
+
+def shortcoming(path, wanted):
+    """The text of `path`, and what is missing from it (empty if nothing)."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return "", "it does not exist"
+    named = slurm.controllers(text)
+    missing = [address for address in wanted if address not in named]
+    if not missing:
+        return text, ""
+    return text, "its SlurmctldHost names {0}, not {1}".format(", ".join(named) or "nothing", ", ".join(missing))
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "controllers": {"type": "list", "elements": "str", "required": True},
+            "wait_seconds": {"type": "int", "default": 0},
+            "unchanged_since": {"type": "dict"},
+        },
+        supports_check_mode=True,
+    )
+    path = Path(module.params["path"])
+    limit = 0 if module.check_mode else module.params["wait_seconds"]
+    deadline = time.monotonic() + limit
+    text, missing = shortcoming(path, module.params["controllers"])
+    while missing and time.monotonic() < deadline:
+        time.sleep(0.25)
+        text, missing = shortcoming(path, module.params["controllers"])
+    if missing and module.check_mode:
+        module.exit_json(managed={}, controllers=[], msg="{0}: {1}; a real run waits for the agent".format(path, missing))
+    if missing:
+        module.fail_json(
+            msg="{0} is not this cluster's after {1} s: {2}; the agent writes it, see /var/log/aws/clusters and "
+            "compare with resource_config.json".format(path, limit, missing)
+        )
+    managed = slurm.managed(text)
+    lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
+    if lost:
+        module.fail_json(
+            msg="{0}: what the agent manages changed during this run: {1}; put it back or let the agent write "
+            "the file again (systemctl restart sagemaker-cluster-agent)".format(path, "; ".join(lost))
+        )
+    module.exit_json(managed=managed, controllers=slurm.controllers(text))
+
+
+if __name__ == "__main__":
+    main()

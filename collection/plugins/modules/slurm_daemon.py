@@ -1,0 +1,214 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Wait until a Slurm daemon does its work, and say why it does not."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_daemon
+short_description: Wait until this node's Slurm daemon does its work
+description:
+  - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach it.
+  - A controller that does not answer yet, and a node that the controller does not know yet, are not faults of this node.
+    systemd and the daemon go on trying; the module says so in RV(note) and succeeds.
+  - Everything else is a fault, with the last lines of the daemon's journal and log in the message.
+author: hyperpod-lifecycle maintainers
+options:
+  daemon:
+    description: The unit of the daemon, without suffix.
+    type: str
+    required: true
+  node_type:
+    description: What this node is.
+    type: str
+    choices: [controller, login, compute]
+    required: true
+  controllers:
+    description: Addresses of the controllers, primary first.
+    type: list
+    elements: str
+    required: true
+  address:
+    description: This node's own address, to tell it from the other controllers.
+    type: str
+    required: true
+  port:
+    description: The controllers' port (C(SlurmctldPort)).
+    type: int
+    default: 6817
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    default: /opt/slurm
+  log_dir:
+    description: Where the daemon writes its log.
+    type: path
+    default: /var/log/slurm
+  wait_seconds:
+    description: How long to wait.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Wait until slurmd is registered
+  hyperpod.lifecycle.slurm_daemon:
+    daemon: slurmd
+    node_type: compute
+    controllers: [10.20.0.5]
+    address: 10.20.1.10
+"""
+
+RETURN = r"""
+state:
+  description: V(ready), V(not_registered) or V(controller_silent).
+  type: str
+  returned: success
+note:
+  description: One sentence for the summary; empty when the node is ready.
+  type: str
+  returned: success
+"""
+
+import os  # noqa: E402
+import socket  # noqa: E402
+import time  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state  # noqa: E402
+
+READY, NOT_REGISTERED, SILENT, BROKEN = "ready", "not_registered", "controller_silent", "broken"
+POLL_SECONDS = 0.25
+CONNECT_SECONDS = 2
+LINES = 12
+
+
+class Watch:
+    """One look after another at a daemon."""
+
+    def __init__(self, module):
+        self.module = module
+        self.daemon = module.params["daemon"]
+        self.controllers = module.params["controllers"]
+        self.port = module.params["port"]
+        self.name = socket.gethostname().split(".")[0]
+
+    def run(self, *command):
+        """Exit status and all output of a command."""
+        status, out, err = self.module.run_command(list(command))
+        return status, (out + err).strip()
+
+    def scontrol(self, *arguments):
+        """Ask Slurm through the node's own configuration."""
+        return self.run(os.path.join(self.module.params["prefix"], "bin", "scontrol"), *arguments)
+
+    def active(self):
+        """Whether systemd says that the daemon runs."""
+        return self.run("systemctl", "is-active", "--quiet", self.daemon)[0] == 0
+
+    def answering(self):
+        """The first controller that accepts a connection, or None."""
+        for address in self.controllers:
+            try:
+                socket.create_connection((address, self.port), timeout=CONNECT_SECONDS).close()
+            except OSError:
+                continue
+            return address
+        return None
+
+    def controller(self):
+        """Is this controller up, as Slurm itself sees it?"""
+        if not self.active():
+            return BROKEN, "slurmctld does not run"
+        try:
+            socket.create_connection((self.module.params["address"], self.port), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            return BROKEN, "slurmctld does not listen on port {0}: {1}".format(self.port, error)
+        status, answer = self.scontrol("ping")
+        return (READY, "") if status == 0 and "UP" in answer else (BROKEN, answer)
+
+    def login(self):
+        """Do Slurm's commands work here?"""
+        status, answer = self.scontrol("ping")
+        if status == 0 and "UP" in answer:
+            return READY, ""
+        if not self.answering():
+            return SILENT, answer
+        return BROKEN, answer or "Slurm's commands do not work here though the controller answers"
+
+    def compute(self):
+        """Has slurmd registered with a controller?"""
+        if not self.answering():
+            return SILENT, ""
+        status, answer = self.scontrol("--oneliner", "show", "node", self.name)
+        if status != 0:
+            if "not found" in answer:
+                return NOT_REGISTERED, answer
+            return BROKEN, answer
+        if not self.active():
+            return BROKEN, "slurmd does not run though the controller knows {0}".format(self.name)
+        base, flags = node_state(answer)
+        if "INVALID_REG" in flags:
+            return BROKEN, "the controller refused this node's registration: {0}".format(answer)
+        if "NOT_RESPONDING" in flags or base == "UNKNOWN":
+            return BROKEN, "the controller waits for this node to answer (state {0}, {1})".format(base, sorted(flags))
+        return READY, ""
+
+    def look(self):
+        """State and what was said, by node type."""
+        return getattr(self, self.module.params["node_type"])()
+
+    def last_words(self):
+        """The end of the daemon's journal and of its log file, for the error."""
+        _status, journal = self.run("journalctl", "--unit", self.daemon, "--lines", str(LINES), "--no-pager", "--output", "cat")
+        words = "journal of {0}:\n{1}".format(self.daemon, journal)
+        path = os.path.join(self.module.params["log_dir"], self.daemon + ".log")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                words += "\n{0}:\n{1}".format(path, "".join(file.readlines()[-LINES:]).rstrip())
+        return words
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "daemon": {"type": "str", "required": True},
+            "node_type": {"type": "str", "choices": ["controller", "login", "compute"], "required": True},
+            "controllers": {"type": "list", "elements": "str", "required": True},
+            "address": {"type": "str", "required": True},
+            "port": {"type": "int", "default": 6817},
+            "prefix": {"type": "path", "default": "/opt/slurm"},
+            "log_dir": {"type": "path", "default": "/var/log/slurm"},
+            "wait_seconds": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(state=READY, note="")
+    watch = Watch(module)
+    limit = module.params["wait_seconds"]
+    deadline = time.monotonic() + limit
+    state, said = watch.look()
+    # That the controller does not know this node is its last word: on a scale-up it learns of it minutes later.
+    while state in (SILENT, BROKEN) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        state, said = watch.look()
+    where = ", ".join("{0}:{1}".format(address, watch.port) for address in watch.controllers)
+    if state == BROKEN:
+        module.fail_json(
+            msg="{0} does not work after {1} s: {2}; {3}".format(watch.daemon, limit, said, watch.last_words())
+        )
+    note = {
+        READY: "",
+        NOT_REGISTERED: "{0} is not in the controller's slurm.conf yet; slurmd keeps trying".format(watch.name),
+        SILENT: "no controller answers on {0} yet; {1} keeps trying".format(where, watch.daemon),
+    }[state]
+    module.exit_json(state=state, note=note)
+
+
+if __name__ == "__main__":
+    main()

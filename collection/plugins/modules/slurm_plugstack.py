@@ -1,0 +1,63 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Name SPANK plugins one by one in plugstack.conf."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_plugstack
+short_description: Replace wildcard includes of a plugstack.conf by the files they stand for
+description:
+  - Configless nodes receive C(plugstack.conf) but not the folder it includes, and slurmd cannot expand a wildcard there.
+  - The wildcard is kept as a comment and expanded again on each run.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The C(plugstack.conf); where there is none, there is nothing to do.
+    type: path
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Name the SPANK plugins
+  hyperpod.lifecycle.slurm_plugstack:
+    path: /opt/slurm/etc/plugstack.conf
+"""
+
+RETURN = r""" # """
+
+import glob  # noqa: E402
+import os  # noqa: E402
+import tempfile  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import expand_includes  # noqa: E402
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(argument_spec={"path": {"type": "path", "required": True}}, supports_check_mode=True)
+    path = module.params["path"]
+    if not os.path.exists(path):
+        module.exit_json(changed=False, msg="no {0}".format(path))
+    with open(path, encoding="utf-8") as file:
+        before = file.read()
+    # A relative pattern is relative to the folder of the file.
+    folder = os.path.dirname(path)
+    after = expand_includes(before, lambda pattern: sorted(glob.glob(os.path.join(folder, pattern))))
+    changed = after != before
+    if changed and not module.check_mode:
+        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(after)
+        module.atomic_move(temporary, path)
+    module.exit_json(changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path})
+
+
+if __name__ == "__main__":
+    main()

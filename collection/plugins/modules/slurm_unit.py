@@ -1,0 +1,90 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say in a drop-in where the controllers are; the unit itself belongs to the image."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_unit
+short_description: A drop-in for the unit of a Slurm daemon
+description:
+  - munge comes first, the daemon is started again when it ends, and a configless daemon is told its controllers.
+  - The unit is never edited. Its own C(ExecStart) is kept but for a C(--conf-server) that other scripts have put there,
+    so a changed controller address is applied each time.
+author: hyperpod-lifecycle maintainers
+options:
+  daemon:
+    description: The unit, without suffix.
+    type: str
+    required: true
+  conf_server:
+    description: C(address:port) of every controller, joined by commas; slurmctld needs none.
+    type: str
+    required: true
+  restart_seconds:
+    description: After how many seconds systemd starts the daemon again.
+    type: int
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Tell slurmd where the controllers are
+  hyperpod.lifecycle.slurm_unit:
+    daemon: slurmd
+    conf_server: 10.20.0.5:6817
+    restart_seconds: 10
+"""
+
+RETURN = r""" # """
+
+import os  # noqa: E402
+import tempfile  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in  # noqa: E402
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "daemon": {"type": "str", "required": True},
+            "conf_server": {"type": "str", "required": True},
+            "restart_seconds": {"type": "int", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    daemon = module.params["daemon"]
+    command = ["systemctl", "show", daemon, "--property=FragmentPath", "--value"]
+    _status, out, _err = module.run_command(command, check_rc=True)
+    fragment = Path(out.strip())
+    unit = fragment.read_text(encoding="utf-8") if fragment.is_file() else ""
+    if "ExecStart=" not in unit and module.check_mode:
+        module.exit_json(changed=True, msg="{0}.service is not there yet".format(daemon))
+    if "ExecStart=" not in unit:
+        module.fail_json(msg="the image has no unit {0}.service; this role expects a HyperPod Slurm image".format(daemon))
+    conf_server = "" if daemon == "slurmctld" else module.params["conf_server"]
+    after = drop_in(unit, conf_server, module.params["restart_seconds"])
+    path = Path("/etc/systemd/system/{0}.service.d/hyperpod.conf".format(daemon))
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    if before != after and not module.check_mode:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(after)
+        os.chmod(temporary, 0o644)
+        module.atomic_move(temporary, str(path))
+    module.exit_json(
+        changed=before != after,
+        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mask systemd units, also those whose file is in /etc."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: unit_mask
+short_description: Mask or unmask systemd services for good
+description:
+  - C(systemctl mask) refuses a unit whose file is in C(/etc/systemd/system), where the HyperPod image has Slurm's.
+    This module first moves such a file to C(/usr/local/lib/systemd/system), which systemd reads with lower priority,
+    so that C(systemctl unmask) brings the unit back whole.
+  - A masked unit that runs is stopped.
+author: hyperpod-lifecycle maintainers
+options:
+  name:
+    description: The services, without suffix; those that the machine does not have are masked too.
+    type: list
+    elements: str
+    required: true
+  masked:
+    description: Mask or unmask.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Keep slurmd off the controller
+  hyperpod.lifecycle.unit_mask:
+    name: [slurmd]
+"""
+
+RETURN = r""" # """
+
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+
+ADMINISTRATOR = Path("/etc/systemd/system")
+LOCAL = Path("/usr/local/lib/systemd/system")
+
+
+def is_masked(unit):
+    """A link to /dev/null is what systemd calls masked."""
+    return unit.is_symlink() and os.readlink(unit) == os.devnull
+
+
+def mask(unit):
+    """Keep the unit's file, then put the link in its place."""
+    if unit.is_file() and not unit.is_symlink():
+        LOCAL.mkdir(parents=True, exist_ok=True)
+        # Copied and replaced, so that a run killed in between has lost nothing.
+        kept = LOCAL / unit.name
+        kept.write_bytes(unit.read_bytes())
+        kept.chmod(0o644)
+    link = unit.with_name(unit.name + ".masked")
+    link.unlink(missing_ok=True)
+    link.symlink_to(os.devnull)
+    link.replace(unit)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "list", "elements": "str", "required": True},
+            "masked": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params["masked"]
+    services = [name + ".service" for name in module.params["name"]]
+    wrong = [service for service in services if is_masked(ADMINISTRATOR / service) != wanted]
+    running = []
+    if wanted:
+        # Asks about all; a unit that is not there is inactive.
+        _status, states, _err = module.run_command(["systemctl", "is-active", *services])
+        running = [service for service, state in zip(services, states.split()) if state not in ("inactive", "failed")]
+    if not module.check_mode:
+        for service in wrong:
+            if wanted:
+                mask(ADMINISTRATOR / service)
+            else:
+                (ADMINISTRATOR / service).unlink()
+        if wrong:
+            module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+        if running:
+            module.run_command(["systemctl", "stop", *running], check_rc=True)
+    state = "masked" if wanted else "unmasked"
+    module.exit_json(
+        changed=bool(wrong or running),
+        diff={
+            "before": "".join("{0} not {1}\n".format(service, state) for service in wrong)
+            + "".join("{0} running\n".format(service) for service in running),
+            "after": "".join("{0} {1}\n".format(service, state) for service in wrong)
+            + "".join("{0} stopped\n".format(service) for service in running),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
