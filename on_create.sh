@@ -1,0 +1,340 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What HyperPod calls on every new node, as root, from a temporary folder. It finds a Python, makes the environment of
+# hyperpod-lifecycle, keeps the log, and ends with the exit status of `hyperpod-lifecycle apply`; arguments go to it.
+#
+#   exit 0    the node is set up, or this is no HyperPod cluster at all
+#   exit 1    the resource_config.json that was named is absent, or this script could not do its own part
+#   exit 130  a signal stopped it before hyperpod-lifecycle started
+#   any other status is that of hyperpod-lifecycle: see README.md
+
+# shellcheck disable=SC2317 # functions are called through run, poll_until and trap
+set -Eeuo pipefail
+
+readonly path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+readonly platform_config=/opt/ml/config
+readonly prefix=/opt/hyperpod-lifecycle
+readonly settings=/etc/hyperpod-lifecycle
+readonly link=/usr/local/bin/hyperpod-lifecycle
+readonly log=/var/log/provision/provisioning.log
+readonly lock_limit=900 index_limit=300 apt_limit=300 # seconds
+
+here=          # the uploaded folder; nothing in it is needed once hyperpod-lifecycle is installed
+python=        # the interpreter that the environment is made from
+python_name=   # the name it was found by
+python_tag=    # its version, X.Y
+version=       # of hyperpod-lifecycle in $here
+env=           # the environment for exactly this content and interpreter
+pip_program=() # what the environment's interpreter runs as pip
+child=         # whom a signal is handed on to: a process or (negative) a process group
+status=        # of the last `run`
+signals=0      # how many came so far
+stopped_by=    # the last one
+tee_pid=       # of the log's writer
+
+say() { printf 'on_create.sh: %s\n' "$*"; }
+
+die() {
+    say "$*"
+    exit 1
+}
+
+# ---- the log: every line, first to last, on standard output and in the file ----
+
+open_log() {
+    local reason
+    { : >&1; } 2>/dev/null || exec >/dev/null
+    exec 3>&1 2>&1
+    if reason=$(make_log 2>&1); then
+        # tee outlives every signal meant for the run, and a reader of standard output that went away.
+        exec > >(
+            trap '' HUP INT TERM
+            exec tee -a -p "$log" >&3 3>&-
+        ) 2>&1
+        tee_pid=$!
+    fi
+    printf '===== on_create.sh %(%Y-%m-%dT%H:%M:%S%z)T, process %d, from %s =====\n' -1 $$ "$here"
+    [[ -z $reason ]] || say "no log at $log (${reason##*: }): this run is shown on standard output only"
+}
+
+make_log() (
+    mkdir -p "${log%/*}" && chmod 0755 "${log%/*}" && umask 027 && : >>"$log" && chmod 0640 "$log"
+)
+
+close_log() {
+    local turn
+    [[ -n $tee_pid ]] || return 0
+    exec >&3 2>&3 3>&- # tee ends when the last writer has gone
+    for ((turn = 0; turn < 500; turn++)); do
+        kill -0 "$tee_pid" 2>/dev/null || return 0
+        sleep 0.01
+    done
+    kill -KILL "$tee_pid"
+    say "a process that the run left behind still holds its output" | tee -a -p "$log"
+}
+
+# ---- long steps: in the background, so that a signal is handed on at once, and waited for ----
+
+on_signal() {
+    stopped_by=$1
+    signals=$((signals + 1))
+    [[ -z $child ]] || kill -s "$1" -- "$child" 2>/dev/null || true
+}
+
+# run group|process COMMAND...: in a process group of its own; a signal is for all of it or for its leader. Sets status.
+run() {
+    local whom=$1 before
+    shift
+    set -m
+    "$@" 3>&- &
+    set +m
+    child=$!
+    [[ $whom == process ]] || child=-$child
+    [[ -z $stopped_by ]] || on_signal "$stopped_by"
+    while true; do
+        before=$signals status=0
+        wait "${child#-}" || status=$?
+        ((signals != before)) || break
+    done
+    child=
+}
+
+stop_if_signalled() {
+    [[ -n $stopped_by ]] || return 0
+    say "stopped by SIG$stopped_by before hyperpod-lifecycle started; running on_create.sh again is safe"
+    exit 130
+}
+
+# poll_until SECONDS WHAT COMMAND...: what the command said last is shown when it never succeeded.
+poll_until() {
+    local limit=$1 what=$2 said deadline=$((SECONDS + $1))
+    shift 2
+    until said=$("$@" 2>&1); do
+        if ((SECONDS >= deadline)); then
+            printf '%s\n' "$said"
+            return 1
+        fi
+        [[ -z $what ]] || say "waiting up to $limit s for $what"
+        what=
+        sleep 1
+    done
+}
+
+# ---- Python ----
+
+find_python() {
+    local name answer found=()
+    for name in python3 python3.13 python3.12 python3.11 python3.10; do
+        command -v "$name" >/dev/null || continue
+        answer=$("$name" -I -S -c '
+import os, sys
+print("%d.%d" % sys.version_info[:2], os.path.realpath(sys.executable))
+sys.exit(sys.version_info < (3, 10))' 2>&1) && {
+            python_name=$name python_tag=${answer%% *} python=${answer#* }
+            return
+        }
+        found+=("$name: ${answer##*$'\n'};")
+    done
+    die "no Python 3.10 or newer here (found: ${found[*]:-none}): install python3.10 or newer in the image"
+}
+
+# What would be installed, and the name of the environment that holds exactly that.
+identify() {
+    local content hash wheels=("$here"/wheels/hyperpod_lifecycle-*.whl)
+    if [[ -e ${wheels[0]} ]]; then
+        ((${#wheels[@]} == 1)) || die "more than one hyperpod_lifecycle wheel in $here/wheels: keep the one you mean"
+        version=${wheels[0]##*/hyperpod_lifecycle-}
+        version=${version%%-*}
+        content=(wheels)
+    elif [[ -e $here/pyproject.toml ]]; then
+        version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$here/runner/hyperpod_lifecycle/__init__.py")
+        content=(pyproject.toml README.md LICENSES runner collection inventory_plugins)
+    else
+        die "neither wheels/hyperpod_lifecycle-*.whl nor pyproject.toml in $here: upload what 'hyperpod-lifecycle bundle' makes"
+    fi
+    hash=$(
+        cd "$here"
+        {
+            printf '%s %s\n' "$python_tag" "$python"
+            find "${content[@]}" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+        } | sha256sum
+    )
+    env=$prefix/$version-${hash:0:12}
+}
+
+# ---- the environment ----
+
+prepare() {
+    mkdir -p "$prefix"
+    exec 9>>"$prefix/.lock"
+    if ! flock -n 9; then
+        say "waiting up to $lock_limit s for another on_create.sh (process $(<"$prefix/.lock")) to finish its installation"
+        flock -w "$lock_limit" 9 || die "process $(<"$prefix/.lock") still holds $prefix/.lock: end it and run on_create.sh again"
+    fi
+    printf '%d' $$ >"$prefix/.lock"
+    [[ -e $env/.complete ]] || install_environment
+    activate
+    keep_inventory
+}
+
+# An environment by hand, with pip run straight from its wheel: neither `venv` nor `ensurepip` is needed for it.
+install_environment() {
+    say "installing hyperpod-lifecycle $version with Python $python_tag in $env"
+    rm -rf "$env"
+    mkdir -p "$env/bin" "$env/tmp" "$env/lib/python$python_tag/site-packages"
+    ln -s lib "$env/lib64"
+    ln -s "$python" "$env/bin/python3"
+    printf '%s\n' "home = ${python%/*}" 'include-system-site-packages = false' "version = $python_tag" >"$env/pyvenv.cfg"
+    export TMPDIR=$env/tmp HOME=/root
+    find_pip
+    if [[ -e $here/wheels ]]; then
+        PIP_CONFIG_FILE=/dev/null pip install --no-index --find-links "$here/wheels" "hyperpod-lifecycle==$version" ||
+            die "the wheels beside on_create.sh do not serve Python $python_tag on $(uname -m): make them with 'hyperpod-lifecycle bundle --python $python_tag'"
+    else
+        poll_until "$index_limit" "the package index" index_answers ||
+            die "the package index did not answer within $index_limit s: set it in /etc/pip.conf, or upload what 'hyperpod-lifecycle bundle' makes"
+        pip install "$here" || die "pip could not install hyperpod-lifecycle from $here; its own lines are above"
+    fi
+    rm -rf "$env/tmp"
+    : >"$env/.complete" # the last thing: without it the next run starts over
+}
+
+pip() {
+    local verb=$1
+    shift
+    "$env/bin/python3" -I "${pip_program[@]}" --isolated --disable-pip-version-check --no-input --no-cache-dir --quiet \
+        "$verb" "$@"
+}
+
+find_pip() {
+    local wheels=("$here"/wheels/pip-*.whl)
+    if [[ -e ${wheels[0]} ]]; then
+        pip_program=("${wheels[0]}/pip")
+        return
+    fi
+    pip_program=(-m pip)
+    if ! "$env/bin/python3" -I -c 'import ensurepip' 2>/dev/null; then
+        command -v apt-get >/dev/null ||
+            die "$python has no ensurepip and there is no wheels/pip-*.whl: upload what 'hyperpod-lifecycle bundle' makes"
+        poll_until "$apt_limit" "apt-get to install $python_name-venv" install_ensurepip ||
+            die "$python_name-venv could not be installed within $apt_limit s: add it to the image, or upload what 'hyperpod-lifecycle bundle' makes"
+    fi
+    "$env/bin/python3" -I -m ensurepip >/dev/null || die "ensurepip of $python failed; its own lines are above"
+}
+
+install_ensurepip() {
+    local options=(-qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=3)
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get "${options[@]}" update && apt-get "${options[@]}" install -y --no-install-recommends "$python_name-venv"
+}
+
+# pip is asked rather than a host name: it knows of mirrors, proxies and certificates.
+index_answers() {
+    if command -v ip >/dev/null && [[ -z $(ip -o address show up scope global) ]]; then
+        say "this node has no address but loopback yet"
+        return 1
+    fi
+    pip download --retries 0 --timeout 5 --no-deps --dest "$TMPDIR/probe" ansible-runner
+}
+
+target_of() { readlink "$1" || true; }
+
+# point LINK TARGET: atomically
+point() {
+    ln -sfn "$2" "$1.new"
+    mv -fT "$1.new" "$1"
+}
+
+# The environment before this one stays, for a way back; older ones go.
+activate() {
+    local previous old
+    previous=$(target_of "$prefix/current")
+    if [[ $previous != "${env##*/}" ]]; then
+        point "$prefix/current" "${env##*/}"
+        for old in "$prefix"/*; do
+            [[ -L $old || $old == "$env" || $old == "$prefix/$previous" ]] || rm -rf "$old"
+        done
+    fi
+    if [[ $(target_of "$link") != "$prefix/current/bin/hyperpod-lifecycle" ]]; then
+        mkdir -p "${link%/*}"
+        point "$link" "$prefix/current/bin/hyperpod-lifecycle"
+    fi
+}
+
+# The user's inventory, for root only. `inventory` and `inventory.previous` are links, so that they change at once.
+keep_inventory() {
+    local new old='' each kept=$settings/inventory
+    [[ -d $here/inventory ]] || return 0
+    mkdir -p "$settings"
+    chmod 0700 "$settings"
+    new=$(mktemp -d "$settings/.inventory.XXXXXX")
+    (
+        umask 077
+        cp -RL "$here/inventory/." "$new"
+    )
+    if diff -rq "$kept" "$new" >/dev/null 2>&1; then
+        rm -rf "$new"
+        return
+    fi
+    if [[ -L $kept ]]; then
+        old=$settings/$(target_of "$kept")
+    elif [[ -e $kept ]]; then # a folder that someone else made
+        old=$(mktemp -d "$settings/.inventory.XXXXXX")
+        mv -T "$kept" "$old"
+    fi
+    if [[ -n $old ]]; then
+        say "the uploaded inventory differs from the one on this node, which stays as $kept.previous"
+        point "$kept.previous" "${old##*/}"
+    fi
+    point "$kept" "${new##*/}"
+    for each in "$settings"/.inventory.*; do
+        [[ $each == "$new" || $each == "$old" ]] || rm -rf "$each"
+    done
+}
+
+main() {
+    local resource_config arguments beside default signal
+    exec </dev/null
+    umask 022
+    export PATH=$path
+    here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+    resource_config=${SAGEMAKER_RESOURCE_CONFIG_PATH:-$platform_config/resource_config.json}
+    [[ $resource_config == /* ]] || resource_config=$PWD/$resource_config
+    cd /
+
+    for signal in HUP INT TERM; do
+        # shellcheck disable=SC2064 # the name is wanted as it is now
+        trap "on_signal $signal" "$signal"
+    done
+    open_log
+    trap close_log EXIT
+    trap 'say "failed unexpectedly at line $LINENO: $BASH_COMMAND"' ERR
+
+    ((EUID == 0)) || die "must run as root, as HyperPod does, but runs as user $EUID: use sudo"
+    if [[ ! -e $resource_config ]]; then
+        [[ -z ${SAGEMAKER_RESOURCE_CONFIG_PATH:-} ]] ||
+            die "SAGEMAKER_RESOURCE_CONFIG_PATH names $resource_config, which does not exist: name the file that the platform wrote"
+        say "no $resource_config: a vanilla cluster, nothing to do"
+        exit 0
+    fi
+
+    find_python
+    identify
+    run group prepare
+    stop_if_signalled
+    ((status == 0)) || exit 1
+
+    arguments=(--resource-config "$resource_config")
+    default=$platform_config/provisioning_parameters.json
+    beside=$here/provisioning_parameters.json
+    if [[ -e $beside && ! -e $default ]]; then
+        arguments+=(--provisioning-parameters "$beside")
+    elif [[ -e $beside ]] && ! cmp -s "$beside" "$default"; then
+        say "$default is used; the provisioning_parameters.json that was uploaded differs from it"
+    fi
+    run process env -i HOME=/root LANG=C.UTF-8 PATH="$path" "$env/bin/hyperpod-lifecycle" apply "${arguments[@]}" "$@"
+    exit "$status"
+}
+
+main "$@"
