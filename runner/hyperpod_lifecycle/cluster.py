@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from .errors import InputError, Problem
-from .reading import Problems, did_you_mean, known, parse, read_json, show, unknown_keys
+from .reading import Problems, did_you_mean, known, nearest, parse, read_json, show, unknown_keys
 from .shapes import (
     GroupSlurmConfig,
     InstanceStorageConfig,
@@ -150,7 +150,7 @@ class Cluster:
                     self.resource_config,
                     "InstanceGroups[*].Instances[*].InstanceName",
                     f"no instance is named {show(name)}",
-                    f"{did_you_mean(name, names)}Known instances: {known(names)}",
+                    f"{did_you_mean(nearest(name, names))}Known instances: {known(names)}",
                 )
             ]
         )
@@ -237,6 +237,7 @@ class _Reading:
         self.problems = Problems()
         self.notes: list[str] = []
         self._no_parameters = "no provisioning_parameters.json was given"
+        self._meant: set[str | None] = set()  # groups that a misspelt name stands for, as far as one can tell
         self._unusable = False  # the parameters are there but cannot be read
         self._wrong: frozenset[str] = frozenset()  # top-level keys of the parameters that are wrong already
 
@@ -355,7 +356,7 @@ class _Reading:
                 )
             else:
                 roles[name] = Role(NodeType.COMPUTE, tuple(partitions))
-        rest = [name for name in names if name not in roles]
+        rest = [name for name in names if name not in roles and name not in self._meant]
         if rest and parameters.worker_groups is None:
             self.notes.append(f"{file}: worker_groups is absent; compute, without a partition: {known(rest)}")
             roles.update({name: Role(NodeType.COMPUTE) for name in rest})
@@ -389,11 +390,13 @@ class _Reading:
 
     def _check_group(self, name: str, key: str, names: Sequence[str]) -> None:
         if name not in names:
+            near = nearest(name, names)
+            self._meant.add(near)
             self.problems.add(
                 self.parameters_file,
                 key,
                 f"no group is named {show(name)}",
-                f"{did_you_mean(name, names)}Known groups, from {self.file}: {known(names)}",
+                f"{did_you_mean(near)}Known groups, from {self.file}: {known(names)}",
             )
 
     def _agreed(
@@ -569,7 +572,7 @@ def slurm_config_roles(
                 file,
                 f"{at}.NodeType",
                 f"found {show(config.node_type)}",
-                f"{did_you_mean(config.node_type, list(_API_TYPES))}Known types: {known(_API_TYPES)}",
+                f"{did_you_mean(nearest(config.node_type, list(_API_TYPES)))}Known types: {known(_API_TYPES)}",
             )
             continue
         partitions = tuple(dict.fromkeys(config.partition_names or ()))

@@ -25,6 +25,8 @@ MAX_DEPTH = 64
 LIKE_SHOWN = 10
 #: Names that an error lists as known.
 KNOWN_SHOWN = 20
+#: Names among which a near one is looked for; each costs some microseconds.
+NEAR_LOOKED_AT = 1000
 
 # An address in angle brackets, as in the comment of an ssh key, is no placeholder: hence no "@".
 _PLACEHOLDER = re.compile(r"<[^<>@]*>|\$\{[^}]*\}|^PLACEHOLDER")
@@ -114,11 +116,16 @@ def known(names: Iterable[str]) -> str:
     return f"{text} and {rest} more" if rest > 0 else text
 
 
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """``did you mean "brain"? `` (with the blank) where a known name differs by case or a few letters, else nothing."""
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """The known name that differs by case or a few letters only."""
     same = [other for other in names if other.casefold() == name.strip().casefold()]
-    near = same or difflib.get_close_matches(name, names[:1000], n=1)
-    return f"did you mean {show(near[0])}? " if near else ""
+    near = same or difflib.get_close_matches(name, names[:NEAR_LOOKED_AT], n=1)
+    return near[0] if near else None
+
+
+def did_you_mean(near: str | None) -> str:
+    """``did you mean "brain"? `` with the blank, to put before what is known; nothing without a near name."""
+    return "" if near is None else f"did you mean {show(near)}? "
 
 
 class _Object(dict[str, Any]):

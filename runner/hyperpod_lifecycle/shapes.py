@@ -178,7 +178,7 @@ class RequestGroup(ServiceShape):
     instance_group_name: Name
     instance_type: str | None = None
     instance_requirements: InstanceRequirements | None = None
-    instance_count: int | None = None
+    instance_count: int
     slurm_config: GroupSlurmConfig | None = None
     instance_storage_configs: list[InstanceStorageConfig] | None = None
 

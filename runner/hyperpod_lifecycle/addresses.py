@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node of the cluster this machine is, by its own addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+
+import ifaddr
+
+from .cluster import Cluster, Node
+from .errors import InputError, Problem
+from .reading import known
+
+#: Seconds between two looks; the network comes up within seconds of the lifecycle script's start.
+POLL_SECONDS = 0.5
+
+
+def own_addresses() -> frozenset[str]:
+    """Every address of every interface, in canonical spelling, loopback included."""
+    found = set()
+    for adapter in ifaddr.get_adapters():
+        for entry in adapter.ips:
+            # IPv6 comes as (address, flow, scope).
+            text = entry.ip if isinstance(entry.ip, str) else entry.ip[0]
+            found.add(str(ipaddress.ip_address(text.partition("%")[0])))
+    return frozenset(found)
+
+
+def find_node(cluster: Cluster, wait_seconds: float) -> Node:
+    """This machine's node. Looks again until ``wait_seconds`` have passed, since at boot the network may not be up yet.
+
+    Raises :class:`InputError`: the network is not ready, or no address of this machine is in the file.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        own = own_addresses()
+        node = cluster.node_by_addresses(own)
+        if node is not None:
+            return node
+        if time.monotonic() >= deadline:
+            raise InputError([_not_found(cluster, own, wait_seconds)])
+        time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _not_found(cluster: Cluster, own: frozenset[str], waited: float) -> Problem:
+    key = "InstanceGroups[*].Instances[*].CustomerIpAddress"
+    # Link-local addresses appear as soon as an interface is up, before the network gives it one of its own.
+    usable = [
+        a for a in sorted(own) if not (ipaddress.ip_address(a).is_loopback or ipaddress.ip_address(a).is_link_local)
+    ]
+    if not usable:
+        return Problem(
+            cluster.resource_config,
+            key,
+            f"network not ready: after {waited:g} s this node has no address but {known(sorted(own))}",
+            "check the node's network interface, then run again",
+        )
+    members = (f"{i.address} ({i.name})" for i in cluster.instances if i.address)
+    return Problem(
+        cluster.resource_config,
+        key,
+        f"none of this node's addresses ({known(usable)}) is in the file",
+        f"the file may be an old copy, or this node is not of this cluster. Known addresses: {known(members)}",
+    )

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The request that makes a cluster (``create_cluster.json``), as far as its groups matter to us.
+
+Node types are there in the API-driven form only; in the file form ``provisioning_parameters.json`` has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cluster import FileSystem, NodeType, group_file_systems, orchestrator_fault, slurm_config_roles, unique
+from .reading import Problems, parse, read_json
+from .shapes import CreateCluster, RequestGroup
+
+
+@dataclass(frozen=True)
+class GroupRequest:
+    """One instance group as it is asked for."""
+
+    cluster_name: str
+    name: str
+    node_type: NodeType | None  #: None in the file form
+    instance_type: str  #: of several flexible types (``InstanceRequirements``) the first, which the service tries first
+    count: int  #: instances wanted; 0 is legal
+    partitions: tuple[str, ...]  #: Slurm partitions beside ``dev``; empty unless compute
+    file_systems: tuple[FileSystem, ...]  #: the group's own; empty in the file form
+
+
+def read_create_cluster(path: Path) -> tuple[GroupRequest, ...]:
+    """The groups of a whole request, in its order. Raises one :class:`InputError` that lists every problem."""
+    file, problems = str(path), Problems()
+    groups: tuple[GroupRequest, ...] = ()
+    document = read_json(path, problems)
+    if document is not None:
+        if other := orchestrator_fault(document):
+            problems.add(file, *other, "a cluster that Slurm orchestrates is expected")
+        request, _ = parse(CreateCluster, document, file, problems)
+        groups = _groups(request, file, problems) if request else ()
+    problems.raise_any()
+    return groups
+
+
+def _groups(request: CreateCluster, file: str, problems: Problems) -> tuple[GroupRequest, ...]:
+    groups = request.instance_groups
+    if not groups:
+        problems.add(file, "InstanceGroups", "there is none", "a cluster has one group at least")
+    unique(
+        problems,
+        file,
+        (
+            (f"InstanceGroups[{index}].InstanceGroupName", group.instance_group_name)
+            for index, group in enumerate(groups)
+        ),
+    )
+    configs = [(group.instance_group_name, group.slurm_config) for group in groups]
+    roles = slurm_config_roles(problems, file, configs) if any(config for _, config in configs) else {}
+    found = []
+    for index, group in enumerate(groups):
+        at = f"InstanceGroups[{index}]"
+        role = roles.get(group.instance_group_name)
+        found.append(
+            GroupRequest(
+                cluster_name=request.cluster_name,
+                name=group.instance_group_name,
+                node_type=role.node_type if role else None,
+                instance_type=_instance_type(group, file, at, problems),
+                count=_count(group, file, at, problems),
+                partitions=role.partitions if role else (),
+                file_systems=group_file_systems(
+                    problems, file, f"{at}.InstanceStorageConfigs", group.instance_storage_configs or ()
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def _instance_type(group: RequestGroup, file: str, at: str, problems: Problems) -> str:
+    types = group.instance_requirements.instance_types if group.instance_requirements else []
+    if bool(group.instance_type) == bool(types):
+        found = "is there beside InstanceRequirements" if types else "is absent, and so is InstanceRequirements"
+        problems.add(file, f"{at}.InstanceType", found, "give InstanceType, or InstanceRequirements.InstanceTypes")
+    return group.instance_type or (types[0] if types else "")
+
+
+def _count(group: RequestGroup, file: str, at: str, problems: Problems) -> int:
+    if group.instance_count < 0:
+        problems.add(file, f"{at}.InstanceCount", f"found {group.instance_count}", "0 or more is expected")
+    return group.instance_count
