@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder to upload for HyperPod: on_create.sh, the inventory, and every wheel, so that no node needs an index."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from email.parser import Parser
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from hyperpod_lifecycle.errors import LifecycleError
+
+MACHINES = ("x86_64", "aarch64")
+#: Wheels for these versions of glibc; 2.34 runs on Ubuntu 22.04 and everything newer.
+GLIBC_MINORS = range(34, 16, -1)
+
+
+def build(
+    dest: Path,
+    python_versions: Sequence[str],
+    machine: str = "x86_64",
+    checkout: Path | None = None,
+    *,
+    inventory: Path | None = None,
+    provisioning_parameters: Path | None = None,
+    say: Callable[[str], object] = lambda _: None,
+) -> Path:
+    """Make or replace the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has."""
+    checkout = checkout or _checkout()
+    if machine not in MACHINES:
+        raise LifecycleError(f"machine {machine!r} is not known; known: {', '.join(MACHINES)}")
+    if not python_versions:
+        raise LifecycleError("no Python version given: name those of the nodes, such as 3.10")
+    if importlib.util.find_spec("pip") is None:
+        raise LifecycleError(f"{sys.executable} has no pip to fetch the wheels: make the bundle where pip is installed")
+    if dest.exists() and not _replaceable(dest):
+        raise LifecycleError(f"{dest} holds something that is not a bundle: name an empty or a new folder")
+
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as scratch:
+        folder = Path(scratch, "new")
+        wheels = folder / "wheels"
+        wheels.mkdir(parents=True)
+        own = _own_wheel(checkout, wheels)
+        versions = sorted(set(python_versions), key=lambda version: tuple(map(int, version.split("."))))
+        for version in versions:
+            # pip is there once, in the newest release that the oldest Python can run.
+            extra = [Requirement("pip")] if version == versions[0] else []
+            for wheel in _dependencies(_requirements(own) + extra, version, machine, say):
+                shutil.copy2(wheel, wheels)
+        shutil.copy2(checkout / "on_create.sh", folder)
+        shutil.copytree(inventory or checkout / "inventory", folder / "inventory")
+        if provisioning_parameters:
+            shutil.copyfile(provisioning_parameters, folder / "provisioning_parameters.json")
+        if dest.exists():
+            dest.rename(Path(scratch, "old"))
+        folder.rename(dest)
+    return dest
+
+
+def _checkout() -> Path:
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "on_create.sh").is_file():
+        raise LifecycleError("a bundle is made from a checkout of hyperpod-lifecycle, and this is an installed copy")
+    return root
+
+
+def _replaceable(dest: Path) -> bool:
+    names = {path.name for path in dest.iterdir()} if dest.is_dir() else {"a file"}
+    return not names or names >= {"on_create.sh", "wheels"}
+
+
+def _own_wheel(checkout: Path, wheels: Path) -> Path:
+    # Without isolation it takes no download, which counts for the lab: it makes a bundle each time it starts.
+    isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
+    _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(wheels), str(checkout))
+    (wheel,) = wheels.glob("*.whl")
+    return wheel
+
+
+def _dependencies(
+    requirements: Sequence[Requirement], python: str, machine: str, say: Callable[[str], object]
+) -> list[Path]:
+    """The wheels that satisfy `requirements`, downloaded once and kept in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hyperpod-lifecycle", "wheels")
+    key = json.dumps([sorted(map(str, requirements)), python, machine])
+    kept = cache / f"{python}-{machine}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    if not kept.is_dir():
+        say(f"downloading the wheels for Python {python} on {machine}")
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            _complete_download(requirements, python, machine, Path(scratch)).rename(kept)
+    return sorted(kept.iterdir())
+
+
+def _complete_download(requirements: Sequence[Requirement], python: str, machine: str, scratch: Path) -> Path:
+    """pip reads environment markers for the Python it runs in, so what they mean for the target is seen to here."""
+    environment = _marker_environment(python, machine)
+    wanted: list[str] = []
+    while True:
+        folder = scratch / str(len(wanted))
+        folder.mkdir()
+        if wanted:
+            _pip("download", *_target_options(python, machine), "--dest", str(folder), *wanted)
+        unmet = _unmet(requirements, folder, environment)
+        if not unmet:
+            return folder
+        if unmet <= set(wanted):
+            raise LifecycleError(f"no wheels for Python {python} on {machine} satisfy {', '.join(sorted(unmet))}")
+        wanted += sorted(unmet - set(wanted))
+
+
+def _unmet(requirements: Sequence[Requirement], folder: Path, environment: dict[str, str]) -> set[str]:
+    """What `requirements` and the wheels in `folder` ask for there that no wheel in it is."""
+    wheels = list(folder.iterdir())
+    found = dict(parse_wheel_filename(wheel.name)[:2] for wheel in wheels)
+    unmet = set()
+    for each in [*requirements, *(each for wheel in wheels for each in _requirements(wheel))]:
+        if each.marker and not each.marker.evaluate(environment):
+            continue
+        version = found.get(canonicalize_name(each.name))
+        if version is None or not each.specifier.contains(version, prereleases=True):
+            unmet.add(f"{each.name}{each.specifier}")
+    return unmet
+
+
+def _requirements(wheel: Path) -> list[Requirement]:
+    name, version, *_ = wheel.name.split("-")
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = Parser().parsestr(archive.read(f"{name}-{version}.dist-info/METADATA").decode())
+    return [Requirement(each) for each in metadata.get_all("Requires-Dist", [])]
+
+
+def _marker_environment(python: str, machine: str) -> dict[str, str]:
+    return {
+        "extra": "",
+        "implementation_name": "cpython",
+        "implementation_version": f"{python}.0",
+        "os_name": "posix",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "linux",
+    }
+
+
+def _target_options(python: str, machine: str) -> list[str]:
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBC_MINORS] + [f"manylinux2014_{machine}"]
+    return [
+        *("--only-binary=:all:", "--implementation=cp", f"--python-version={python}"),
+        *(f"--platform={platform}" for platform in platforms),
+    ]
+
+
+def _pip(verb: str, *arguments: str) -> None:
+    # Wheels that we build carry this date instead of the files' own (hatchling's default, 2 February 2020).
+    environment = os.environ | {"SOURCE_DATE_EPOCH": "1580601600"}
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LifecycleError(f"pip {verb} failed: {done.stderr.strip() or done.stdout.strip()}")
