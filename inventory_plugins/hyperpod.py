@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory from the two files that HyperPod puts on every node. Reading them is `hyperpod_lifecycle.cluster`'s work."""
+"""Inventory from the two files that HyperPod puts on every node; `hyperpod_lifecycle.cluster` reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 name: hyperpod
 short_description: The members of a SageMaker HyperPod Slurm cluster
 description:
-  - Reads C(resource_config.json) and C(provisioning_parameters.json) and finds this node in them by one of its own addresses.
+  - Reads C(resource_config.json) and C(provisioning_parameters.json)
+    and finds this node in them by one of its own addresses.
   - The node is in the groups C(hyperpod), its node type (C(controller), C(login) or C(compute)),
     C(instance_group_*), C(partition_*) and C(instance_type_*), and has the C(hyperpod_*) variables
     that the role P(hyperpod.lifecycle.platform#role) documents.
@@ -58,17 +59,25 @@ plugin: hyperpod.lifecycle.hyperpod
 # all_members: true
 """
 
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from pathlib import Path
+from typing import Any
 
-from ansible import constants as C  # noqa: E402, N812
-from ansible.errors import AnsibleParserError  # noqa: E402
-from ansible.plugins.inventory import BaseInventoryPlugin  # noqa: E402
-from ansible.utils.unsafe_proxy import wrap_var  # noqa: E402
-from hyperpod_lifecycle.addresses import find_node  # noqa: E402
-from hyperpod_lifecycle.cluster import Cluster, Node, load  # noqa: E402
-from hyperpod_lifecycle.errors import LifecycleError  # noqa: E402
-from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, host_variables  # noqa: E402
+from ansible import constants as C
+from ansible.errors import AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin
+from ansible.utils.unsafe_proxy import wrap_var
+
+try:
+    from hyperpod_lifecycle.addresses import find_node
+    from hyperpod_lifecycle.cluster import Cluster, Node, load
+    from hyperpod_lifecycle.errors import LifecycleError
+    from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, host_variables
+except (
+    ImportError
+) as error:  # told in parse: Ansible hides the failure of a plugin to load behind other plugins' warnings
+    IMPORT_ERROR: ImportError | None = error
+else:
+    IMPORT_ERROR = None
 
 
 class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
@@ -79,15 +88,21 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Add this node, or the whole cluster, to `inventory`; any failure ends the run."""
         super().parse(inventory, loader, path, cache)
+        # Ansible would go on without hosts and report success.
+        unparsed_is_failed = C.INVENTORY_ANY_UNPARSED_IS_FAILED
+        C.INVENTORY_ANY_UNPARSED_IS_FAILED = True
+        if IMPORT_ERROR:
+            raise AnsibleParserError(f"run Ansible with the Python that has hyperpod-lifecycle: {IMPORT_ERROR}")
+        # Ansible itself passes over a mistyped option, and would read the default files instead.
+        unknown = sorted(set(self._read_config_data(path)) - set(self.get_options()))
+        if unknown:
+            known = ", ".join(sorted(self.get_options()))
+            raise AnsibleParserError(f"{path}: unknown option {', '.join(unknown)}; the options are {known}")
         try:
-            self._read_config_data(path)
             self._add_cluster(*self._read_cluster())
-        except Exception as error:
-            # Ansible would go on without hosts and report success.
-            C.INVENTORY_ANY_UNPARSED_IS_FAILED = True
-            if isinstance(error, LifecycleError):
-                raise AnsibleParserError(str(error)) from error
-            raise
+        except LifecycleError as error:
+            raise AnsibleParserError(str(error)) from error
+        C.INVENTORY_ANY_UNPARSED_IS_FAILED = unparsed_is_failed
 
     def _read_cluster(self) -> tuple[Cluster, Node]:
         parameters = Path(self.get_option("provisioning_parameters"))
@@ -97,7 +112,7 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             parameters if parameters.exists() else None,
             planning=bool(name),
         )
-        return cluster, cluster.node_by_name(name) if name else find_node(cluster)
+        return cluster, cluster.node_by_name(name) if name else find_node(cluster, wait_seconds=0)
 
     def _add_cluster(self, cluster: Cluster, this_node: Node) -> None:
         names = GroupNames(cluster)
@@ -107,19 +122,20 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         self._set(this_node, "ansible_connection", self.get_option("connection"))
         self._set(this_node, "ansible_python_interpreter", self.get_option("python_interpreter"))
         if self.get_option("all_members"):
-            for node in cluster.nodes:
-                if node.instance.address and node.instance.name != this_node.instance.name:
+            for instance in cluster.instances:
+                if instance.address and instance.name != this_node.name:
+                    node = cluster.node_by_name(instance.name)
                     self._add_node(node, names)
-                    self._set(node, "ansible_host", node.instance.address)
+                    self._set(node, "ansible_host", instance.address)
 
     def _add_node(self, node: Node, names: GroupNames) -> None:
-        self.inventory.add_host(node.instance.name)
+        self.inventory.add_host(node.name)
         for group in names.of(node):
             self.inventory.add_group(group)
-            self.inventory.add_child(group, node.instance.name)
+            self.inventory.add_child(group, node.name)
         for variable, value in host_variables(node).items():
             self._set(node, variable, value)
 
     def _set(self, node: Node, variable: str, value: Any) -> None:
         # Before 2.19 a string from the files would be rendered as a template, as root.
-        self.inventory.set_variable(node.instance.name, variable, wrap_var(value))
+        self.inventory.set_variable(node.name, variable, wrap_var(value))

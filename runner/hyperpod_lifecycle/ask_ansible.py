@@ -26,7 +26,7 @@ from hyperpod_lifecycle.settings import known_variables, problems
 
 
 def ask(inventory_source: str, playbook: str) -> dict[str, Any]:
-    """The plays of `playbook`, an FQCN, for the one host of `inventory_source`, and what is wrong with its variables."""
+    """The plays of `playbook` (an FQCN) for the host of `inventory_source`, and what is wrong with its variables."""
     init_plugin_loader()
     loader = DataLoader()
     inventory = InventoryManager(loader, sources=[inventory_source])
@@ -53,7 +53,7 @@ def describe(play: Play, host: Any, inventory: Any, manager: Any, loader: Any) -
     switches = [f"{role.get_name().rpartition('.')[2]}_enabled" for role in play.get_roles()]
     return {
         "name": play.get_name(),
-        "hosts": list(play.hosts),
+        "hosts": play.hosts if isinstance(play.hosts, list) else play.hosts.split(":"),
         "matches": host in inventory.get_hosts(play.hosts),
         "off": [name for name in switches if name in variables and not templar.template(variables[name])],
     }

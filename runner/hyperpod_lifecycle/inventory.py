@@ -42,7 +42,8 @@ class GroupNames:
     def __init__(self, cluster: Cluster) -> None:
         groups = cluster.groups
         partitions = dict.fromkeys(partition for group in groups for partition in group.partitions)
-        types = dict.fromkeys(group.instance_type for group in groups)
+        # The type is absent where a group may have one of several.
+        types = dict.fromkeys(group.instance_type for group in groups if group.instance_type)
         self.instance_groups: Mapping[str, str] = safe_names("instance_group", (group.name for group in groups))
         self.partitions: Mapping[str, str] = safe_names("partition", partitions)
         self.instance_types: Mapping[str, str] = safe_names("instance_type", types)
@@ -52,7 +53,7 @@ class GroupNames:
         return [
             CLUSTER_GROUP,
             node.node_type.value,
-            self.instance_types[node.group.instance_type],
+            *(self.instance_types[name] for name in [node.group.instance_type] if name),
             *(self.partitions[partition] for partition in node.group.partitions),
             self.instance_groups[node.group.name],
         ]

@@ -72,7 +72,12 @@ def make(node: Node, source: Path, environment: Mapping[str, str], playbook: str
 def _ask(source: Path, playbook: str, environment: Mapping[str, str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "hyperpod_lifecycle.ask_ansible", str(source), playbook]
     done = subprocess.run(
-        command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         raise LifecycleError(f"Ansible cannot plan this node: {done.stderr.strip()}")
@@ -81,7 +86,7 @@ def _ask(source: Path, playbook: str, environment: Mapping[str, str]) -> dict[st
 
 
 def _concern(play: Mapping[str, Any], node_type: str) -> Concern:
-    hosts = ", ".join(name for pattern in play["hosts"] for name in pattern.split(":"))
+    hosts = ", ".join(play["hosts"])
     if not play["matches"]:
         return Concern(play["name"], False, f"it is for {hosts}; this node is {node_type}")
     if play["off"]:

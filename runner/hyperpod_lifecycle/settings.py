@@ -47,7 +47,12 @@ def problems(variables: Mapping[str, Any], known: Mapping[str, frozenset[str]], 
             hint = f"did you mean {near[0]}?" if near else f"the role {role} knows: {options}"
             found.append(Problem(origin, name, f"no role has this variable (value {value!r})", hint))
         found += (
-            Problem(origin, name + key, f"a placeholder was left in: {text!r}", "put the real value there or delete the line")
+            Problem(
+                origin,
+                name + key,
+                f"a placeholder was left in: {text!r}",
+                "put the real value there or delete the line",
+            )
             for key, text in _texts(value)
             if PLACEHOLDER.search(text)
         )

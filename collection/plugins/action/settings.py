@@ -11,11 +11,12 @@ description:
 author: hyperpod-lifecycle maintainers
 """
 
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from pathlib import Path
+from typing import Any
 
-from ansible.plugins.action import ActionBase  # noqa: E402
-from hyperpod_lifecycle.settings import known_variables, problems  # noqa: E402
+from ansible.plugins.action import ActionBase
+
+from hyperpod_lifecycle.settings import known_variables, problems
 
 ROLES = Path(__file__).parents[2] / "roles"
 

@@ -58,9 +58,9 @@ def lost(before, after):
     for name, values in before.items():
         now = after.get(name, [])
         if name in _DEFINITIONS:
-            missing += ["{0}={1}".format(name, value) for value in values if value not in now]
+            missing += [f"{name}={value}" for value in values if value not in now]
         elif values != now:
-            missing.append("{0}={1} became {2}".format(name, ",".join(values), ",".join(now) or "absent"))
+            missing.append("{}={} became {}".format(name, ",".join(values), ",".join(now) or "absent"))
     return missing
 
 
@@ -120,7 +120,7 @@ def drop_in(unit, conf_server, restart_seconds):
         "",
         "[Service]",
         "Restart=on-failure",
-        "RestartSec={0}".format(restart_seconds),
+        f"RestartSec={restart_seconds}",
         # Other scripts have been seen to lose $MAINPID from the unit.
         "ExecReload=",
         "ExecReload=/bin/kill -HUP $MAINPID",
@@ -130,7 +130,7 @@ def drop_in(unit, conf_server, restart_seconds):
         start = re.sub(r"\s+--conf-server[=\s]+\S+", "", start)
         lines += [
             "ExecStart=",
-            "ExecStart={0} --conf-server {1}".format(start, conf_server),
+            f"ExecStart={start} --conf-server {conf_server}",
             # Slurm's commands find the fetched configuration in /run/slurm/conf, also while the daemon restarts.
             "RuntimeDirectoryPreserve=yes",
         ]

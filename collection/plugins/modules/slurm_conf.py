@@ -54,11 +54,11 @@ controllers:
   returned: success
 """
 
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
+import time
+from pathlib import Path
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
 
 
 def shortcoming(path, wanted):
@@ -71,7 +71,7 @@ def shortcoming(path, wanted):
     missing = [address for address in wanted if address not in named]
     if not missing:
         return text, ""
-    return text, "its SlurmctldHost names {0}, not {1}".format(", ".join(named) or "nothing", ", ".join(missing))
+    return text, "its SlurmctldHost names {}, not {}".format(", ".join(named) or "nothing", ", ".join(missing))
 
 
 def main():
@@ -93,17 +93,17 @@ def main():
         time.sleep(0.25)
         text, missing = shortcoming(path, module.params["controllers"])
     if missing and module.check_mode:
-        module.exit_json(managed={}, controllers=[], msg="{0}: {1}; a real run waits for the agent".format(path, missing))
+        module.exit_json(managed={}, controllers=[], msg=f"{path}: {missing}; a real run waits for the agent")
     if missing:
         module.fail_json(
-            msg="{0} is not this cluster's after {1} s: {2}; the agent writes it, see /var/log/aws/clusters and "
-            "compare with resource_config.json".format(path, limit, missing)
+            msg=f"{path} is not this cluster's after {limit} s: {missing}; the agent writes it, "
+            "see /var/log/aws/clusters and compare with resource_config.json"
         )
     managed = slurm.managed(text)
     lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
     if lost:
         module.fail_json(
-            msg="{0}: what the agent manages changed during this run: {1}; put it back or let the agent write "
+            msg="{}: what the agent manages changed during this run: {}; put it back or let the agent write "
             "the file again (systemctl restart sagemaker-cluster-agent)".format(path, "; ".join(lost))
         )
     module.exit_json(managed=managed, controllers=slurm.controllers(text))

@@ -9,8 +9,8 @@ module: slurm_daemon
 short_description: Wait until this node's Slurm daemon does its work
 description:
   - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach it.
-  - A controller that does not answer yet, and a node that the controller does not know yet, are not faults of this node.
-    systemd and the daemon go on trying; the module says so in RV(note) and succeeds.
+  - A controller that does not answer yet is not a fault of this node, nor is a node that the controller does not know yet.
+    systemd and the daemon go on trying. The module says so in RV(note) and succeeds.
   - Everything else is a fault, with the last lines of the daemon's journal and log in the message.
 author: hyperpod-lifecycle maintainers
 options:
@@ -73,12 +73,12 @@ note:
   returned: success
 """
 
-import os  # noqa: E402
-import socket  # noqa: E402
-import time  # noqa: E402
+import os
+import socket
+import time
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state
 
 READY, NOT_REGISTERED, SILENT, BROKEN = "ready", "not_registered", "controller_silent", "broken"
 POLL_SECONDS = 0.25
@@ -126,7 +126,7 @@ class Watch:
         try:
             socket.create_connection((self.module.params["address"], self.port), timeout=CONNECT_SECONDS).close()
         except OSError as error:
-            return BROKEN, "slurmctld does not listen on port {0}: {1}".format(self.port, error)
+            return BROKEN, f"slurmctld does not listen on port {self.port}: {error}"
         status, answer = self.scontrol("ping")
         return (READY, "") if status == 0 and "UP" in answer else (BROKEN, answer)
 
@@ -149,12 +149,12 @@ class Watch:
                 return NOT_REGISTERED, answer
             return BROKEN, answer
         if not self.active():
-            return BROKEN, "slurmd does not run though the controller knows {0}".format(self.name)
+            return BROKEN, f"slurmd does not run though the controller knows {self.name}"
         base, flags = node_state(answer)
         if "INVALID_REG" in flags:
-            return BROKEN, "the controller refused this node's registration: {0}".format(answer)
+            return BROKEN, f"the controller refused this node's registration: {answer}"
         if "NOT_RESPONDING" in flags or base == "UNKNOWN":
-            return BROKEN, "the controller waits for this node to answer (state {0}, {1})".format(base, sorted(flags))
+            return BROKEN, f"the controller waits for this node to answer (state {base}, {sorted(flags)})"
         return READY, ""
 
     def look(self):
@@ -163,12 +163,14 @@ class Watch:
 
     def last_words(self):
         """The end of the daemon's journal and of its log file, for the error."""
-        _status, journal = self.run("journalctl", "--unit", self.daemon, "--lines", str(LINES), "--no-pager", "--output", "cat")
-        words = "journal of {0}:\n{1}".format(self.daemon, journal)
+        _status, journal = self.run(
+            "journalctl", "--unit", self.daemon, "--lines", str(LINES), "--no-pager", "--output", "cat"
+        )
+        words = f"journal of {self.daemon}:\n{journal}"
         path = os.path.join(self.module.params["log_dir"], self.daemon + ".log")
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
-                words += "\n{0}:\n{1}".format(path, "".join(file.readlines()[-LINES:]).rstrip())
+                words += "\n{}:\n{}".format(path, "".join(file.readlines()[-LINES:]).rstrip())
         return words
 
 
@@ -197,15 +199,13 @@ def main():
     while state in (SILENT, BROKEN) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         state, said = watch.look()
-    where = ", ".join("{0}:{1}".format(address, watch.port) for address in watch.controllers)
+    where = ", ".join(f"{address}:{watch.port}" for address in watch.controllers)
     if state == BROKEN:
-        module.fail_json(
-            msg="{0} does not work after {1} s: {2}; {3}".format(watch.daemon, limit, said, watch.last_words())
-        )
+        module.fail_json(msg=f"{watch.daemon} does not work after {limit} s: {said}; {watch.last_words()}")
     note = {
         READY: "",
-        NOT_REGISTERED: "{0} is not in the controller's slurm.conf yet; slurmd keeps trying".format(watch.name),
-        SILENT: "no controller answers on {0} yet; {1} keeps trying".format(where, watch.daemon),
+        NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
+        SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
     }[state]
     module.exit_json(state=state, note=note)
 

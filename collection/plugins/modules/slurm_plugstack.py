@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 module: slurm_plugstack
 short_description: Replace wildcard includes of a plugstack.conf by the files they stand for
 description:
-  - Configless nodes receive C(plugstack.conf) but not the folder it includes, and slurmd cannot expand a wildcard there.
+  - Configless nodes receive C(plugstack.conf) but not the folder it includes, so a wildcard there stands for nothing.
   - The wildcard is kept as a comment and expanded again on each run.
 author: hyperpod-lifecycle maintainers
 options:
@@ -31,12 +31,12 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import glob  # noqa: E402
-import os  # noqa: E402
-import tempfile  # noqa: E402
+import glob
+import os
+import tempfile
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import expand_includes  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import expand_includes
 
 
 def main():
@@ -44,7 +44,7 @@ def main():
     module = AnsibleModule(argument_spec={"path": {"type": "path", "required": True}}, supports_check_mode=True)
     path = module.params["path"]
     if not os.path.exists(path):
-        module.exit_json(changed=False, msg="no {0}".format(path))
+        module.exit_json(changed=False, msg=f"no {path}")
     with open(path, encoding="utf-8") as file:
         before = file.read()
     # A relative pattern is relative to the folder of the file.
@@ -56,7 +56,9 @@ def main():
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(after)
         module.atomic_move(temporary, path)
-    module.exit_json(changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path})
+    module.exit_json(
+        changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path}
+    )
 
 
 if __name__ == "__main__":

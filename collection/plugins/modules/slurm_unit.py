@@ -42,12 +42,12 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import os  # noqa: E402
-import tempfile  # noqa: E402
-from pathlib import Path  # noqa: E402
+import os
+import tempfile
+from pathlib import Path
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in
 
 
 def main():
@@ -66,12 +66,12 @@ def main():
     fragment = Path(out.strip())
     unit = fragment.read_text(encoding="utf-8") if fragment.is_file() else ""
     if "ExecStart=" not in unit and module.check_mode:
-        module.exit_json(changed=True, msg="{0}.service is not there yet".format(daemon))
+        module.exit_json(changed=True, msg=f"{daemon}.service is not there yet")
     if "ExecStart=" not in unit:
-        module.fail_json(msg="the image has no unit {0}.service; this role expects a HyperPod Slurm image".format(daemon))
+        module.fail_json(msg=f"the image has no unit {daemon}.service; this role expects a HyperPod Slurm image")
     conf_server = "" if daemon == "slurmctld" else module.params["conf_server"]
     after = drop_in(unit, conf_server, module.params["restart_seconds"])
-    path = Path("/etc/systemd/system/{0}.service.d/hyperpod.conf".format(daemon))
+    path = Path(f"/etc/systemd/system/{daemon}.service.d/hyperpod.conf")
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if before != after and not module.check_mode:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,10 +38,10 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import os  # noqa: E402
-from pathlib import Path  # noqa: E402
+import os
+from pathlib import Path
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
 
 ADMINISTRATOR = Path("/etc/systemd/system")
 LOCAL = Path("/usr/local/lib/systemd/system")
@@ -82,7 +82,11 @@ def main():
     if wanted:
         # Asks about all; a unit that is not there is inactive.
         _status, states, _err = module.run_command(["systemctl", "is-active", *services])
-        running = [service for service, state in zip(services, states.split()) if state not in ("inactive", "failed")]
+        running = [
+            service
+            for service, state in zip(services, states.split(), strict=False)
+            if state not in ("inactive", "failed")
+        ]
     if not module.check_mode:
         for service in wrong:
             if wanted:
@@ -97,10 +101,10 @@ def main():
     module.exit_json(
         changed=bool(wrong or running),
         diff={
-            "before": "".join("{0} not {1}\n".format(service, state) for service in wrong)
-            + "".join("{0} running\n".format(service) for service in running),
-            "after": "".join("{0} {1}\n".format(service, state) for service in wrong)
-            + "".join("{0} stopped\n".format(service) for service in running),
+            "before": "".join(f"{service} not {state}\n" for service in wrong)
+            + "".join(f"{service} running\n" for service in running),
+            "after": "".join(f"{service} {state}\n" for service in wrong)
+            + "".join(f"{service} stopped\n" for service in running),
         },
     )
 

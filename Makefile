@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# Each target installs what it needs, on Debian 12 or Ubuntu 22.04 and later, as root or with sudo.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help venv lab lab-down test lint unit molecule e2e bench bundle clean
+
+help: ## Say what can be made
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+venv: $(VENV)/.ready
+
+# The list of plugin folders is read when the environment is made.
+$(VENV)/.ready: pyproject.toml hatch_build.py $(wildcard collection/plugins/*)
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+lab: venv ## Set up a Slurm cluster in local containers, by on_create.sh itself
+	$(SUDO) $(BIN)/hyperpod-lifecycle lab up
+
+lab-down: venv ## Remove it
+	$(SUDO) $(BIN)/hyperpod-lifecycle lab down
+
+test: lint unit molecule e2e ## Run every test
+
+lint: venv ## ruff, mypy, ansible-lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/ansible-lint
+
+unit: venv ## pytest on every Python from 3.10 to 3.13 that this machine has
+	$(BIN)/python tests/pythons.py
+
+bundle: venv ## The folder to upload to S3, in dist/upload
+	$(BIN)/hyperpod-lifecycle bundle dist/upload
+
+clean: ## Remove what was built
+	rm -rf $(VENV) .tox .collections build dist
