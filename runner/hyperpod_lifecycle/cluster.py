@@ -203,9 +203,8 @@ def load(resource_config: Path, provisioning_parameters: Path | None, *, plannin
     shared = reading.shared_file_systems(parameters) if parameters else ()
     groups = reading.groups(raw, roles or {}, shared) if raw else ()
     primary, secondary = reading.controllers(raw) if raw else (None, ())
-    reading.problems.raise_any()
-    assert raw is not None, "a step that gives up has recorded why"
-    assert roles is not None, "a step that gives up has recorded why"
+    if reading.problems or raw is None or roles is None:  # a step that returns None has recorded why
+        raise InputError(reading.problems.listed())
     return Cluster(
         name=raw.cluster_config.cluster_name,
         arn=raw.cluster_config.cluster_arn or "",
@@ -214,7 +213,7 @@ def load(resource_config: Path, provisioning_parameters: Path | None, *, plannin
         provisioning_parameters=reading.parameters_file if parameters else None,
         groups=groups,
         slurm_configurations=_slurm_configurations(parameters),
-        notes=tuple(reading.notes),
+        notes=(*reading.notes, *map(str, reading.address_faults.listed())),
         primary_controller=primary,
         secondary_controllers=secondary,
     )
@@ -233,8 +232,8 @@ class _Reading:
     def __init__(self, file: str, planning: bool) -> None:
         self.file = file
         self.parameters_file = ""
-        self.planning = planning
         self.problems = Problems()
+        self.address_faults = Problems() if planning else self.problems
         self.notes: list[str] = []
         self._no_parameters = "no provisioning_parameters.json was given"
         self._meant: set[str | None] = set()  # groups that a misspelt name stands for, as far as one can tell
@@ -274,7 +273,9 @@ class _Reading:
             self._no_parameters = f"{file} does not exist"
             return None
         parameters, self._wrong = parse(ProvisioningParameters, document, file, self.problems)
-        assert parameters is not None, "no key of this shape is required"
+        if parameters is None:
+            self._unusable = True
+            return None
         self._note_unknown(file, unknown_keys(parameters))
         manager = parameters.workload_manager
         if manager != "slurm":
@@ -446,7 +447,8 @@ class _Reading:
             key = f"{at}.Instances[{index}].CustomerIpAddress"
             address = self._address(raw.customer_ip_address, key)
             if address is not None and seen.setdefault(address, key) != key:
-                self._address_fault(
+                self.address_faults.add(
+                    self.file,
                     key,
                     f"{address} is at {seen[address]} as well",
                     "give each instance its own address; a node could be either of them",
@@ -461,18 +463,16 @@ class _Reading:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
-            self._address_fault(key, f"{show(text)} is not an IP address", "put the node's real address there")
+            self.address_faults.add(
+                self.file, key, f"{show(text)} is not an IP address", "put the node's real address there"
+            )
             return None
         if address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast:
-            self._address_fault(key, f"{text} cannot be another node's address", "put the node's real address there")
+            self.address_faults.add(
+                self.file, key, f"{text} cannot be another node's address", "put the node's real address there"
+            )
             return None
         return str(address)
-
-    def _address_fault(self, key: str, found: str, remedy: str) -> None:
-        if self.planning:
-            self.notes.append(f"{self.file}: {key}: {found}; {remedy}")
-        else:
-            self.problems.add(self.file, key, found, remedy)
 
     def controllers(self, raw: ResourceConfig) -> tuple[str | None, tuple[str, ...]]:
         """Primary and secondary controller addresses of the API-driven form."""

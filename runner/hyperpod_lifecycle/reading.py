@@ -31,6 +31,7 @@ NEAR_LOOKED_AT = 1000
 # An address in angle brackets, as in the comment of an ssh key, is no placeholder: hence no "@".
 _PLACEHOLDER = re.compile(r"<[^<>@]*>|\$\{[^}]*\}|^PLACEHOLDER")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _INDEX = re.compile(r"\[\d+\]")
 
 #: Keys from the root of a document, as pydantic gives them.
@@ -67,26 +68,31 @@ class Problems:
         if self._kinds[kind] <= LIKE_SHOWN:
             self._kept.append(Problem(file, key, found, remedy))
 
-    def raise_any(self) -> None:
-        """Raise one :class:`InputError` with everything recorded; do nothing if nothing was."""
-        if not self._kept:
-            return
-        more = [
+    def listed(self) -> list[Problem]:
+        """Everything recorded; of many faults of one kind the first few and how many more there are."""
+        more = (
             Problem(file, key, f"{count - LIKE_SHOWN} more of the same kind", remedy)
             for (file, key, remedy), count in self._kinds.items()
             if count > LIKE_SHOWN
-        ]
-        raise InputError([*self._kept, *more])
+        )
+        return [*self._kept, *more]
+
+    def raise_any(self) -> None:
+        """Raise one :class:`InputError` with everything recorded; do nothing if nothing was."""
+        if self._kept:
+            raise InputError(self.listed())
 
 
 def json_path(location: Iterable[str | int]) -> str:
-    """``("worker_groups", 0, "partition_name")`` -> ``worker_groups[0].partition_name``."""
+    """``("worker_groups", 0, "partition_name")`` -> ``worker_groups[0].partition_name``; odd keys as ``["a b"]``."""
     path = ""
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
-        else:
+        elif _PLAIN_KEY.fullmatch(step):
             path += f".{step}" if path else step
+        else:
+            path += f"[{show(step)}]"
     return path
 
 
@@ -105,7 +111,8 @@ def show(value: object) -> str:
         value = value[:77] + "..."
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return "a very long number"
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
 
 
 def known(names: Iterable[str]) -> str:
@@ -259,7 +266,7 @@ def _render(chain: Any) -> str:
     steps: list[str | int] = []
     while chain is not None:
         chain, step = chain
-        steps.append(_SURROGATE.sub("?", step) if isinstance(step, str) else step)
+        steps.append(step)
     return json_path(reversed(steps))
 
 
@@ -300,23 +307,23 @@ def parse(
         return None, wrong
 
 
-def unknown_keys(model: Shape, at: str = "") -> list[str]:
+def unknown_keys(model: Shape) -> list[str]:
     """Keys that no shape knows, each place once (``InstanceGroups[*].Instances[*].Rack``), in the order of the file."""
-    found: dict[str, None] = {}
-    _gather(model, at, found)
-    return list(found)
+    found: dict[Location, None] = {}
+    _gather(model, (), found)
+    return list(dict.fromkeys(any_index(json_path(location)) for location in found))
 
 
-def _gather(model: Shape, at: str, found: dict[str, None]) -> None:
+def _gather(model: Shape, at: Location, found: dict[Location, None]) -> None:
     # Recursion is bounded by the shapes, not by the input.
-    prefix = f"{at}." if at else ""
     for key in model.model_extra or ():
-        found[prefix + key] = None
+        found[(*at, key)] = None
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        place = prefix + (field.alias or name)
+        place = (*at, field.alias or name)
         if isinstance(value, Shape):
             _gather(value, place, found)
         elif isinstance(value, list) and value and isinstance(value[0], Shape):
+            # Every element counts as the first one: 10,000 nodes with a new key are one note.
             for item in value:
-                _gather(item, f"{place}[*]", found)
+                _gather(item, (*place, 0), found)
