@@ -9,7 +9,7 @@ module: slurm_daemon
 short_description: Wait until this node's Slurm daemon does its work
 description:
   - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach it.
-  - A controller that does not answer yet is not a fault of this node, nor is a node that the controller does not know yet.
+  - That a controller does not answer yet, or does not know this node yet, is not a fault of this node.
     systemd and the daemon go on trying. The module says so in RV(note) and succeeds.
   - Everything else is a fault, with the last lines of the daemon's journal and log in the message.
 author: hyperpod-lifecycle maintainers

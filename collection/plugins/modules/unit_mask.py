@@ -82,11 +82,8 @@ def main():
     if wanted:
         # Asks about all; a unit that is not there is inactive.
         _status, states, _err = module.run_command(["systemctl", "is-active", *services])
-        running = [
-            service
-            for service, state in zip(services, states.split(), strict=False)
-            if state not in ("inactive", "failed")
-        ]
+        pairs = zip(services, states.split(), strict=True)
+        running = [service for service, state in pairs if state not in ("inactive", "failed")]
     if not module.check_mode:
         for service in wrong:
             if wanted:
