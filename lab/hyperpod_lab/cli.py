@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hyperpod-lifecycle lab`: wiring only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hyperpod_lab.errors import LabError, LabUsageError
+from hyperpod_lab.image import Release
+from hyperpod_lab.lab import DEFAULT_NAME, Lab, ScriptResult
+from hyperpod_lab.shape import EXAMPLE, EXAMPLE_COUNTS, Shape, from_create_cluster, from_resource_config, parse_counts
+from hyperpod_lifecycle.cluster import NodeType
+from hyperpod_lifecycle.errors import InputError, LifecycleError
+
+app = typer.Typer(
+    name="lab",
+    help="A HyperPod stand-in on this machine: a container per node, real Slurm. Needs Linux and root (it asks sudo).",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Name = Annotated[str, typer.Option("--name", help="Which lab; several can be up at once.")]
+Upload = Annotated[
+    Path | None,
+    typer.Option(
+        "--upload",
+        exists=True,
+        file_okay=False,
+        help="Run this upload folder's on_create.sh instead of this checkout's.",
+    ),
+]
+NoScripts = Annotated[bool, typer.Option("--no-scripts", help="Only the nodes and the agent's files.")]
+
+
+@app.callback()
+def _as_root() -> None:
+    if sys.platform == "linux" and os.geteuid() != 0 and shutil.which("sudo"):
+        argv = sys.argv[1:]
+        words = argv[argv.index("lab") + 1 :] if "lab" in argv else argv
+        os.execvp("sudo", ["sudo", sys.executable, "-m", "hyperpod_lab", *words])
+
+
+def _lab(name: str) -> Lab:
+    return Lab(name, say=lambda text: typer.echo(f"lab: {text}", err=True))
+
+
+@app.command()
+def up(
+    create_cluster: Annotated[
+        Path | None, typer.Option(help="A create_cluster.json; default: the documented example.")
+    ] = None,
+    resource_config: Annotated[Path | None, typer.Option(help="A resource_config.json: one node per instance.")] = None,
+    provisioning_parameters: Annotated[
+        Path | None,
+        typer.Option(help="The second file; default: the one beside the first. Absent in the API-driven form."),
+    ] = None,
+    count: Annotated[list[str] | None, typer.Option(metavar="GROUP=N", help="Nodes of a group; repeat it.")] = None,
+    release: Annotated[Release | None, typer.Option(help="Debian release of the nodes; trixie by default.")] = None,
+    mirror: Annotated[
+        str | None, typer.Option(help="Debian archive for the image; default: the machine's own.")
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=0, help="Nodes that run the scripts at once; 0: all.")] = 0,
+    no_scripts: NoScripts = False,
+    upload: Upload = None,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Start a lab, or bring one that is up back to its shape, and run the scripts on every node."""
+    lab = _lab(name)
+    given = any((create_cluster, resource_config, provisioning_parameters, count, release))
+    shape = None
+    if given or lab.request is None:
+        shape = _asked_for(
+            create_cluster, resource_config, provisioning_parameters, count or [], release or Release.TRIXIE
+        )
+    results = lab.up(shape, scripts=not no_scripts, upload_folder=upload, mirror=mirror, parallel=parallel)
+    _finish(lab, results)
+
+
+def _asked_for(
+    create_cluster: Path | None,
+    resource_config: Path | None,
+    parameters: Path | None,
+    count: list[str],
+    release: Release,
+) -> Shape:
+    counts = parse_counts(count)
+    if create_cluster and resource_config:
+        raise LabUsageError("--create-cluster and --resource-config exclude each other")
+    if resource_config:
+        return from_resource_config(resource_config, parameters, release).resized(counts)
+    if create_cluster is None:
+        counts = {**EXAMPLE_COUNTS, **counts}
+    return from_create_cluster(create_cluster or EXAMPLE / "create_cluster.json", parameters, release).resized(counts)
+
+
+@app.command()
+def status(name: Name = DEFAULT_NAME) -> None:
+    """The nodes, and what Slurm says of them."""
+    lab = _lab(name)
+    if lab.request is None:
+        typer.echo(f"lab {name} is not up")
+        return
+    for node in lab.nodes():
+        state = "running" if node.running else "stopped"
+        typer.echo(
+            f"{node.name:24} {node.host:18} {node.address!s:15} {node.instance_type:18} {node.instance_id} {state}"
+        )
+    _sinfo(lab)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def exec(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="Instance name, host name or address.")],
+    name: Name = DEFAULT_NAME,
+    user: Annotated[str, typer.Option(help="Who runs it.")] = "root",
+) -> None:
+    """Run a command in a node (a login shell if none is given) and end with its status."""
+    lab = _lab(name)
+    container = lab.node(node).container
+    terminal = ["--interactive", "--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else ["--interactive"]
+    words = context.args[1:] if context.args[:1] == ["--"] else context.args
+    os.execvpe(
+        "podman",
+        ["podman", "exec", *terminal, "--user", user, container, *(words or ["bash", "--login"])],
+        dict(lab.podman.environment),
+    )
+
+
+@app.command()
+def logs(node: Annotated[str, typer.Argument(help="Instance name.")], name: Name = DEFAULT_NAME) -> None:
+    """What the last run of on_create.sh on a node printed: the stand-in for its CloudWatch stream."""
+    lab = _lab(name)
+    path = lab.state / "logs" / f"{lab.node(node).name}.log"
+    if not path.exists():
+        raise LabUsageError(f"on_create.sh has not run on {node}")
+    sys.stdout.write(path.read_text(errors="replace"))
+
+
+@app.command()
+def scale(
+    group: str,
+    count: Annotated[int, typer.Argument(min=0)],
+    no_scripts: NoScripts = False,
+    upload: Upload = None,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Give a group another number of nodes."""
+    lab = _lab(name)
+    _finish(lab, lab.scale(group, count, scripts=not no_scripts, upload_folder=upload))
+
+
+@app.command()
+def replace(
+    node: Annotated[str, typer.Argument(help="Instance name.")],
+    no_scripts: NoScripts = False,
+    upload: Upload = None,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Replace a node as the service does: same instance name, new instance id and address."""
+    lab = _lab(name)
+    _finish(lab, lab.replace(node, scripts=not no_scripts, upload_folder=upload))
+
+
+@app.command()
+def down(
+    images: Annotated[bool, typer.Option("--images", help="Remove the node images too.")] = False,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Remove a lab: nodes, network and state."""
+    removed = _lab(name).down(images=images)
+    typer.echo(f"removed {', '.join(removed)}" if removed else f"lab {name} is not up")
+
+
+def _finish(lab: Lab, results: Iterable[ScriptResult]) -> None:
+    results = list(results)
+    for each in results:
+        verdict = "ok" if each.exit_code == 0 else f"exit {each.exit_code}"
+        typer.echo(f"{each.node.name} ({verdict}, {each.seconds:.0f} s): {each.summary}")
+    _sinfo(lab)
+    failed = [each for each in results if each.exit_code != 0]
+    if failed:
+        raise LabError(
+            "on_create.sh failed on "
+            + ", ".join(each.node.name for each in failed)
+            + "; `lab logs NODE` has its whole output"
+        )
+
+
+def _sinfo(lab: Lab) -> None:
+    try:
+        controllers = lab.nodes_of(NodeType.CONTROLLER)
+    except InputError as error:
+        typer.echo(f"the files do not say which node is the controller:\n{error}")
+        return
+    for node in controllers:
+        done = lab.exec(node, ["/opt/slurm/bin/sinfo"], timeout=60)
+        if done.returncode == 0:
+            typer.echo(done.stdout.rstrip())
+            return
+    typer.echo("slurmctld does not answer" if controllers else "there is no controller")
+
+
+def main() -> None:
+    """`python -m hyperpod_lab`."""
+    try:
+        app()
+    except LifecycleError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(int(error.exit_code)) from error
