@@ -44,7 +44,7 @@ die() {
 
 open_log() {
     local reason
-    { : >&1; } 2>/dev/null || exec >/dev/null
+    { : 3>&1; } 2>/dev/null || exec >/dev/null # it may be closed
     exec 3>&1 2>&1
     if reason=$(make_log 2>&1); then
         # tee outlives every signal meant for the run, and a reader of standard output that went away.
@@ -146,10 +146,10 @@ identify() {
         ((${#wheels[@]} == 1)) || die "more than one hyperpod_lifecycle wheel in $here/wheels: keep the one you mean"
         version=${wheels[0]##*/hyperpod_lifecycle-}
         version=${version%%-*}
-        content=(wheels)
+        content=wheels
     elif [[ -e $here/pyproject.toml ]]; then
         version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$here/runner/hyperpod_lifecycle/__init__.py")
-        content=(pyproject.toml README.md LICENSES runner collection inventory_plugins)
+        content=.
     else
         die "neither wheels/hyperpod_lifecycle-*.whl nor pyproject.toml in $here: upload what 'hyperpod-lifecycle bundle' makes"
     fi
@@ -157,7 +157,8 @@ identify() {
         cd "$here"
         {
             printf '%s %s\n' "$python_tag" "$python"
-            find "${content[@]}" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+            find "$content" \( -name '.?*' -o -name __pycache__ -o -path ./inventory -o -path './*.json' \) -prune \
+                -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
         } | sha256sum
     )
     env=$prefix/$version-${hash:0:12}
@@ -189,12 +190,12 @@ install_environment() {
     export TMPDIR=$env/tmp HOME=/root
     find_pip
     if [[ -e $here/wheels ]]; then
-        PIP_CONFIG_FILE=/dev/null pip install --no-index --find-links "$here/wheels" "hyperpod-lifecycle==$version" ||
+        PIP_CONFIG_FILE=/dev/null pip install --no-compile --no-index --find-links "$here/wheels" "hyperpod-lifecycle==$version" ||
             die "the wheels beside on_create.sh do not serve Python $python_tag on $(uname -m): make them with 'hyperpod-lifecycle bundle --python $python_tag'"
     else
         poll_until "$index_limit" "the package index" index_answers ||
             die "the package index did not answer within $index_limit s: set it in /etc/pip.conf, or upload what 'hyperpod-lifecycle bundle' makes"
-        pip install "$here" || die "pip could not install hyperpod-lifecycle from $here; its own lines are above"
+        pip install --no-compile "$here" || die "pip could not install hyperpod-lifecycle from $here; its own lines are above"
     fi
     rm -rf "$env/tmp"
     : >"$env/.complete" # the last thing: without it the next run starts over
