@@ -106,33 +106,33 @@ def _dependencies(
 
 def _complete_download(requirements: Sequence[Requirement], python: str, machine: str, scratch: Path) -> Path:
     """pip reads environment markers for the Python it runs in, so what they mean for the target is seen to here."""
-    environment = _marker_environment(python, machine)
+    environment = marker_environment(python, machine)
     wanted: list[str] = []
     while True:
         folder = scratch / str(len(wanted))
         folder.mkdir()
         if wanted:
             _pip("download", *_target_options(python, machine), "--dest", str(folder), *wanted)
-        unmet = _unmet(requirements, folder, environment)
-        if not unmet:
+        missing = unmet(requirements, folder, environment)
+        if not missing:
             return folder
-        if unmet <= set(wanted):
-            raise LifecycleError(f"no wheels for Python {python} on {machine} satisfy {', '.join(sorted(unmet))}")
-        wanted += sorted(unmet - set(wanted))
+        if missing <= set(wanted):
+            raise LifecycleError(f"no wheels for Python {python} on {machine} satisfy {', '.join(sorted(missing))}")
+        wanted += sorted(missing - set(wanted))
 
 
-def _unmet(requirements: Sequence[Requirement], folder: Path, environment: dict[str, str]) -> set[str]:
+def unmet(requirements: Sequence[Requirement], folder: Path, environment: dict[str, str]) -> set[str]:
     """What `requirements` and the wheels in `folder` ask for there that no wheel in it is."""
     wheels = list(folder.iterdir())
     found = dict(parse_wheel_filename(wheel.name)[:2] for wheel in wheels)
-    unmet = set()
+    missing = set()
     for each in [*requirements, *(each for wheel in wheels for each in _requirements(wheel))]:
         if each.marker and not each.marker.evaluate(environment):
             continue
         version = found.get(canonicalize_name(each.name))
         if version is None or not each.specifier.contains(version, prereleases=True):
-            unmet.add(f"{each.name}{each.specifier}")
-    return unmet
+            missing.add(f"{each.name}{each.specifier}")
+    return missing
 
 
 def _requirements(wheel: Path) -> list[Requirement]:
@@ -142,7 +142,7 @@ def _requirements(wheel: Path) -> list[Requirement]:
     return [Requirement(each) for each in metadata.get_all("Requires-Dist", [])]
 
 
-def _marker_environment(python: str, machine: str) -> dict[str, str]:
+def marker_environment(python: str, machine: str) -> dict[str, str]:
     return {
         "extra": "",
         "implementation_name": "cpython",
