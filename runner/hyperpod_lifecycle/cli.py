@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `hyperpod-lifecycle`: options in, one module's work, lines and an exit code out.
+
+What only some commands need is imported where it is used: every command starts in the time that Typer takes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hyperpod_lifecycle import __version__
+from hyperpod_lifecycle.errors import ExitCode, LifecycleError
+from hyperpod_lifecycle.paths import Paths
+
+if TYPE_CHECKING:
+    from hyperpod_lifecycle.plan import Plan
+
+app = typer.Typer(
+    name="hyperpod-lifecycle",
+    help="Make this node of a SageMaker HyperPod Slurm cluster what the cluster's two JSON files say it is.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ResourceConfig = Annotated[
+    Path | None,
+    typer.Option("--resource-config", metavar="FILE", help="Instead of /opt/ml/config/resource_config.json."),
+]
+ProvisioningParameters = Annotated[
+    Path | None,
+    typer.Option(
+        "--provisioning-parameters", metavar="FILE", help="Instead of /opt/ml/config/provisioning_parameters.json."
+    ),
+]
+Inventory = Annotated[
+    Path | None,
+    typer.Option("--inventory", metavar="DIR", help="Your settings, if not in /etc/hyperpod-lifecycle/inventory."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
+
+
+class Connection(str, Enum):
+    """How Ansible reaches this node."""
+
+    WARM = "warm"
+    LOCAL = "local"
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Options before the command."""
+    if version:
+        print(f"hyperpod-lifecycle {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def apply(
+    resource_config: ResourceConfig = None,
+    provisioning_parameters: ProvisioningParameters = None,
+    inventory: Inventory = None,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tags", metavar="TAG,…", help="Only these concerns or phases (install, configure, service, verify)."
+        ),
+    ] = None,
+    skip_tags: Annotated[
+        list[str] | None, typer.Option("--skip-tags", metavar="TAG,…", help="All but these concerns or phases.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what would change, and change nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show how files change.")] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="A line per task; twice: Ansible's own output as well.")
+    ] = 0,
+    as_json: Json = False,
+    connection: Annotated[
+        Connection | None, typer.Option(help="Run modules in one warm interpreter (default), or as Ansible ships it.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Limit for the whole run.")] = 3600,
+    lock_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait for another run on this node.")
+    ] = 60,
+) -> None:
+    """Configure this node."""
+    from hyperpod_lifecycle import run
+    from hyperpod_lifecycle.progress import Progress
+
+    options = run.Options(
+        tags=_words(tags),
+        skip_tags=_words(skip_tags),
+        check=check,
+        diff=diff,
+        verbosity=verbose,
+        connection=connection.value if connection else None,
+        timeout=timeout,
+        lock_wait=lock_wait,
+        resource_config=resource_config,
+        provisioning_parameters=provisioning_parameters,
+        inventory=inventory,
+    )
+    paths = Paths()
+    progress = Progress(sys.stderr if as_json else sys.stdout, None if check else paths.log_file)
+    report = run.apply(options, progress, paths, run.Site(checkout=_checkout()))
+    if as_json:
+        print(report.to_json())
+    print(report.summary, file=sys.stderr if as_json or report.exit_code else sys.stdout)
+    raise typer.Exit(report.exit_code)
+
+
+@app.command()
+def plan(
+    resource_config: ResourceConfig = None,
+    provisioning_parameters: ProvisioningParameters = None,
+    inventory: Inventory = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="An instance name; without it, this machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a node is and which concerns run on it, from the files alone."""
+    import json
+
+    from hyperpod_lifecycle import plan, source
+    from hyperpod_lifecycle.addresses import find_node
+    from hyperpod_lifecycle.cluster import load
+    from hyperpod_lifecycle.run import environment
+
+    found = source.resolve(Paths(), resource_config, provisioning_parameters, inventory, _checkout())
+    name = node or found.node
+    cluster = load(found.resource_config, found.provisioning_parameters, planning=bool(name))
+    this = cluster.node_by_name(name) if name else find_node(cluster, wait_seconds=0)
+    private = Path(tempfile.mkdtemp(prefix="hyperpod-lifecycle-"))
+    try:
+        path = found.write(private / "inventory", this.name, "local")
+        made = plan.make(this, path, environment(private, None, "local"))
+    finally:
+        shutil.rmtree(private)
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=2))
+    else:
+        print("\n".join([*_plan_lines(made), *(f"note: {note}" for note in found.notes)]))
+
+
+@app.command()
+def report(
+    resource_config: ResourceConfig = None,
+    provisioning_parameters: ProvisioningParameters = None,
+    inventory: Inventory = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last run again, and whether the files it read have changed since."""
+    from hyperpod_lifecycle import report, source
+
+    paths = Paths()
+    last = report.read(paths.report_file)
+    if as_json:
+        print(last.to_json())
+        return
+    now = source.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
+    for line in last.table():
+        print(line)
+    for path in sorted(now.keys() | last.inputs.keys()):
+        if now.get(path) != last.inputs.get(path):
+            print(f"note: {path} has changed since that run")
+    print(f"{last.started}: {last.summary}")
+
+
+@app.command()
+def bundle(
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to make.")],
+    python: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--python", metavar="VERSION", help="Python of the nodes, may be repeated; 3.10 and 3.12 by default."
+        ),
+    ] = None,
+    machine: Annotated[str, typer.Option(help="Architecture of the nodes: x86_64 or aarch64.")] = "x86_64",
+    inventory: Annotated[Path | None, typer.Option(metavar="DIR", help="Your settings, to go into the folder.")] = None,
+    provisioning_parameters: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your provisioning_parameters.json, to go into the folder.")
+    ] = None,
+) -> None:
+    """Make the folder to upload: on_create.sh and every wheel that the nodes need."""
+    from hyperpod_lifecycle.bundle import build
+
+    made = build(
+        dest,
+        python or ["3.10", "3.12"],
+        machine,
+        inventory=inventory,
+        provisioning_parameters=provisioning_parameters,
+        say=lambda line: print(line, flush=True),
+    )
+    print(f"made {made}")
+
+
+def main() -> None:
+    """Entry point of the command."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    _mount_lab(wanted=sys.argv[1:2] == ["lab"])
+    try:
+        app()
+    except LifecycleError as error:
+        print(f"hyperpod-lifecycle: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except Exception as error:
+        print(f"hyperpod-lifecycle: {type(error).__name__}: {error}; {_keep_traceback()}", file=sys.stderr)
+        sys.exit(ExitCode.INTERNAL)
+
+
+def _mount_lab(wanted: bool) -> None:
+    """The lab is a package of its own, which only a checkout has; it is imported only for its own commands."""
+    here = importlib.util.find_spec("hyperpod_lab") is not None
+    if here and wanted:
+        app.add_typer(importlib.import_module("hyperpod_lab.cli").app, name="lab")
+        return
+
+    @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    def lab() -> None:
+        """A cluster in local containers, to try all this (from a checkout)."""
+        raise NoLabError("the lab needs a checkout of the project: pip install --editable '.[dev]', or make lab")
+
+
+class NoLabError(LifecycleError):
+    """The lab is not part of what is installed on a node."""
+
+    exit_code = ExitCode.USAGE
+
+
+def _checkout() -> Path | None:
+    """The source tree that this package runs from; None for an installed one."""
+    root = Path(__file__).parents[2]
+    return root if (root / "inventory_plugins").is_dir() else None
+
+
+def _words(values: list[str] | None) -> tuple[str, ...]:
+    return tuple(word for value in values or () for word in value.replace(" ", "").split(",") if word)
+
+
+def _plan_lines(made: Plan) -> Iterator[str]:
+    facts = ", ".join(filter(None, (f"group {made.instance_group}", made.instance_type, made.address)))
+    yield f"{made.node}: {made.node_type} node of {made.cluster} ({facts})"
+    if made.partitions:
+        yield f"partitions: {', '.join(made.partitions)}"
+    yield f"controllers: {', '.join(made.controllers) or 'none has an address yet'}"
+    width = max((len(concern.name) for concern in made.concerns), default=0)
+    for number, concern in enumerate((concern for concern in made.concerns if concern.runs), 1):
+        yield f"{number:3}  {concern.name:{width}}  {concern.reason}"
+    for concern in made.concerns:
+        if not concern.runs:
+            yield f"  -  {concern.name:{width}}  {concern.reason}"
+    for note in made.notes:
+        yield f"note: {note}"
+
+
+def _keep_traceback() -> str:
+    """Write the traceback of a defect to the log, or where there is none, to the screen; say where it is."""
+    from hyperpod_lifecycle.progress import Progress
+
+    log = Paths().log_file
+    progress = Progress(sys.stderr, log)
+    progress.log(traceback.format_exc())
+    progress.close()
+    if progress.faults:
+        progress.show(traceback.format_exc())
+        return "this is a defect; its traceback is above"
+    return f"this is a defect; its traceback is in {log}"
+
+
+if __name__ == "__main__":
+    main()

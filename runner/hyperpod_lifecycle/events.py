@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible's events, folded into what a report says as they arrive; none is kept."""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hyperpod_lifecycle.progress import Progress
+from hyperpod_lifecycle.report import Concern, FailedTask, Task, one_line
+
+HIDDEN = "its result is hidden (no_log)"
+
+#: Ansible runs these under any tag; they do not mean that a concern was selected.
+ALWAYS_RUN = ("ansible.builtin.validate_argument_spec", "validate_argument_spec")
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+#: Events that carry Ansible's own words: warnings, and why it stopped before the first play.
+_WORDS = frozenset({"verbose", "warning", "system_warning", "deprecated", "error"})
+
+
+class Events:
+    """The event handler of one run. ansible-runner drops its child if a handler raises, so this one never does."""
+
+    def __init__(self, progress: Progress, selective: bool, verbosity: int, diff: bool) -> None:
+        self._progress = progress
+        self._selective = selective  #: tags were given: a play that runs no task was not selected
+        self._verbosity = verbosity
+        self._diff = diff
+        self._words: deque[str] = deque(maxlen=30)
+        self._play: Concern | None = None
+        self._play_started = 0.0
+        self._task = ""
+        self.concerns: list[Concern] = []
+        self.changed_tasks: list[Task] = []
+        self.failed_tasks: list[FailedTask] = []
+        self.stats: Mapping[str, Any] | None = None
+        self.defect = ""  #: traceback of the first fault of our own
+
+    def __call__(self, event: Mapping[str, Any]) -> bool:
+        """Take one event; the answer says that ansible-runner shall not store it."""
+        try:
+            self._take(event)
+        except Exception:
+            self.defect = self.defect or traceback.format_exc()
+        return False
+
+    @property
+    def where(self) -> str:
+        """Concern and task that run now."""
+        return ": ".join(filter(None, (self._play.name if self._play else "", self._task)))
+
+    @property
+    def words(self) -> str:
+        """The end of what Ansible itself said, from its first error on."""
+        texts = list(self._words)
+        first = next((i for i, text in enumerate(texts) if re.search(r"\[?ERROR\]?[:!]|Failed to parse", text)), 0)
+        return one_line(" ".join(texts[first:]), 800)
+
+    def succeeded(self, node: str) -> bool:
+        """Ansible finished, on this node and no other, and nothing failed for good."""
+        return bool(self.stats and set(self.stats["processed"]) == {node} and not self._lost())
+
+    def _lost(self) -> bool:
+        return bool(self.stats and (self.stats["failures"] or self.stats["dark"]))
+
+    # --- one method per event ---
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        kind, data = event["event"], event.get("event_data") or {}
+        if kind == "EOF":
+            return
+        text = _ANSI.sub("", event.get("stdout") or "").replace("\r\n", "\n")
+        if kind in _WORDS and text.strip():
+            self._words.append(text)
+        if text.strip() and (self._verbosity > 1 or (self._diff and kind == "runner_on_file_diff")):
+            self._progress.show(text.strip("\n"))
+        handler = getattr(self, f"_{kind}", None)
+        if handler:
+            handler(data)
+
+    def _playbook_on_play_start(self, data: Mapping[str, Any]) -> None:
+        self._end_play()
+        self._play = Concern(name=data["name"])
+        self._play_started = time.monotonic()
+        self._task = ""
+        if not self._selective:
+            self.concerns.append(self._play)
+
+    def _playbook_on_no_hosts_matched(self, data: Mapping[str, Any]) -> None:
+        """The play is for other node types."""
+        if self._play in self.concerns:
+            self.concerns.remove(self._play)
+        self._play = None
+
+    def _playbook_on_task_start(self, data: Mapping[str, Any]) -> None:
+        self._task = one_line(data["task"], 200)
+        if data.get("task_action") not in ALWAYS_RUN:
+            self._selected()
+        self._progress.live(self.where)
+
+    def _runner_on_ok(self, data: Mapping[str, Any]) -> None:
+        changed = (data.get("res") or {}).get("changed")
+        if changed:
+            concern = self._selected()
+            concern.changed += 1
+            self.changed_tasks.append(Task(concern.name, self._task, data.get("task_path") or ""))
+        self._tell(data, "changed" if changed else "ok")
+
+    def _runner_on_skipped(self, data: Mapping[str, Any]) -> None:
+        self._tell(data, "skipped")
+
+    def _runner_on_failed(self, data: Mapping[str, Any]) -> None:
+        if data.get("ignore_errors"):
+            self._tell(data, "failed, ignored")
+        else:
+            self._failed(data, reason(data.get("res") or {}))
+
+    def _runner_on_unreachable(self, data: Mapping[str, Any]) -> None:
+        self._failed(data, f"unreachable: {reason(data.get('res') or {})}")
+
+    def _playbook_on_stats(self, data: Mapping[str, Any]) -> None:
+        self.stats = {key: data.get(key) or {} for key in ("processed", "failures", "dark")}
+        self._end_play()
+        for name, note in _notes(data):
+            for concern in self.concerns:
+                if concern.name == name:
+                    concern.notes.append(one_line(str(note)))
+
+    # --- what they share ---
+
+    def _selected(self) -> Concern:
+        concern = self._play or Concern(name="")
+        if concern not in self.concerns:
+            self.concerns.append(concern)
+        return concern
+
+    def _failed(self, data: Mapping[str, Any], why: str) -> None:
+        concern = self._selected()
+        concern.failed += 1
+        concern.status = "degraded"  # until the statistics say that the node did not go on
+        failed = FailedTask(concern.name, self._task, data.get("task_path") or "", one_line(why))
+        self.failed_tasks.append(failed)
+        self._progress.say(f"{concern.name}: failed: {failed.task}: {failed.reason}")
+
+    def _end_play(self) -> None:
+        concern, self._play = self._play, None
+        if concern is None or concern not in self.concerns:
+            return
+        concern.seconds = round(time.monotonic() - self._play_started, 1)
+        if self._lost() and self.failed_tasks and self.failed_tasks[-1].concern == concern.name:
+            concern.status = "failed"
+        changed = f"{concern.changed} changed, " if concern.changed else ""
+        self._progress.say(f"{concern.name}: {concern.status}: {changed}{concern.seconds:.1f} s")
+
+    def _tell(self, data: Mapping[str, Any], outcome: str) -> None:
+        if self._verbosity:
+            seconds = f", {data['duration']:.1f} s" if data.get("duration") is not None else ""
+            self._progress.say(f"{self.where}: {outcome}{seconds}")
+
+    def abort(self) -> None:
+        """Ansible was ended before it could give its statistics: what ran now did not finish."""
+        if self._play in self.concerns and self._play:
+            self._play.status = "failed"
+            self._end_play()
+
+
+def _notes(stats: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What roles told the summary with `set_stats`: {hyperpod_notes: {<concern>: <text>}}."""
+    notes = (stats.get("artifact_data") or {}).get("hyperpod_notes")
+    if isinstance(notes, Mapping):
+        yield from notes.items()
+
+
+def reason(result: Mapping[str, Any]) -> str:
+    """Why a task failed, from what its module returned; nothing of a task with `no_log`."""
+    if "censored" in result or result.get("_ansible_no_log"):
+        return HIDDEN
+    for item in result.get("results") or ():
+        if isinstance(item, Mapping) and (item.get("failed") or item.get("unreachable") or "censored" in item):
+            return reason(item)
+    message = str(result.get("msg") or "").strip()
+    errors = str(result.get("stderr") or result.get("module_stderr") or "")
+    tail = [line.strip() for line in errors.splitlines() if line.strip()][-3:]
+    if not tail and result.get("rc"):
+        output = str(result.get("stdout") or result.get("module_stdout") or "")
+        tail = [line.strip() for line in output.splitlines() if line.strip()][-3:]
+    said = [line for line in tail if line not in message]
+    if message == "non-zero return code":
+        message = f"return code {result.get('rc')}"
+    return " | ".join(filter(None, [message, *said])) or "the module gave no reason"

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible's own answer to which plays there are, whom they reach and which tags they know."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
+
+#: Tags that Ansible gives a meaning of their own.
+SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})
+
+_PLAY = re.compile(r"^  play #\d+ \((?P<pattern>.*)\): (?P<name>.*)\tTAGS: \[(?P<tags>.*)\]$")
+_TASK_TAGS = re.compile(r"^      TASK TAGS: \[(?P<tags>.*)\]$")
+
+
+class ListingError(LifecycleError):
+    """Ansible cannot read its playbook or inventory."""
+
+    exit_code = ExitCode.FAILED
+
+
+@dataclass(frozen=True)
+class Play:
+    """One play as Ansible sees it."""
+
+    name: str
+    hosts: tuple[str, ...]
+    tags: frozenset[str]  #: the play's own
+    task_tags: frozenset[str]  #: of any of its tasks
+
+    def selected(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
+        """Whether a run with these options does more in it than its `always` tasks."""
+        wanted = not tags or bool((self.tags | self.task_tags) & set(tags)) or bool(SPECIAL & set(tags))
+        return (wanted or "always" in self.tags) and not self.tags & set(skip_tags)
+
+
+def plays(ansible_playbook: Path, playbook: str, inventory: Path, environment: Mapping[str, str]) -> list[Play]:
+    """Every play of `playbook`, in order."""
+    done = subprocess.run(
+        [ansible_playbook, "-i", inventory, "--list-hosts", "--list-tags", "--tags", "all,never", "--", playbook],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ListingError(done.stderr.strip() or done.stdout.strip())
+    return parse(done.stdout)
+
+
+def parse(output: str) -> list[Play]:
+    """Read the output of `ansible-playbook --list-hosts --list-tags`."""
+    found: list[Play] = []
+    for line in output.splitlines():
+        if play := _PLAY.match(line):
+            found.append(Play(play["name"], (), _tags(play["tags"]), frozenset()))
+        elif tags := _TASK_TAGS.match(line):
+            last = found.pop()
+            found.append(Play(last.name, last.hosts, last.tags, _tags(tags["tags"])))
+        elif line.startswith("      ") and found:
+            last = found.pop()
+            found.append(Play(last.name, (*last.hosts, line.strip()), last.tags, last.task_tags))
+    return found
+
+
+def check_tags(listed: Collection[Play], tags: Collection[str]) -> None:
+    """A tag that nothing has would make a run that does nothing and succeeds."""
+    known = SPECIAL.union(*(play.tags | play.task_tags for play in listed))
+    names = ", ".join(sorted(known))
+    unknown = [
+        Problem("command line", "tags", f"no task has the tag {tag!r}", f"known: {names}")
+        for tag in tags
+        if tag not in known
+    ]
+    if unknown:
+        raise InputError(unknown)
+
+
+def _tags(text: str) -> frozenset[str]:
+    return frozenset(tag.strip() for tag in text.split(",") if tag.strip())

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run per node at a time. The kernel drops the lock with the process, so a killed run leaves none behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hyperpod_lifecycle.errors import ExitCode, LifecycleError
+
+POLL_SECONDS = 0.2
+
+
+class LockedError(LifecycleError):
+    """Another run holds this node."""
+
+    exit_code = ExitCode.LOCKED
+
+
+@contextmanager
+def hold(path: Path, command: str, wait: float, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock at `path`; wait up to `wait` seconds for another run to end, saying once who that is."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + wait
+        told = False
+        while not _try(descriptor):
+            if time.monotonic() >= deadline:
+                raise LockedError(f"another run holds this node: {holder(path)}")
+            if not told:
+                say(f"waiting up to {wait:.0f} s for another run: {holder(path)}")
+                told = True
+            time.sleep(POLL_SECONDS)
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        content = json.dumps({"pid": os.getpid(), "since": since, "command": command})
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, content.encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def holder(path: Path) -> str:
+    """Who holds the lock, in words."""
+    try:
+        content = json.loads(path.read_bytes())
+        return f"pid {content['pid']} since {content['since']}, {content['command']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        # It has the lock and has not written its name yet.
+        return "a run that is just starting"
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

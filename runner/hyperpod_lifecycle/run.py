@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`apply`: one run of Ansible on this node, from the lock to the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from hyperpod_lifecycle import __version__, listing, lock, processes, source
+from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
+from hyperpod_lifecycle.events import Events
+from hyperpod_lifecycle.paths import Paths, write_private
+from hyperpod_lifecycle.progress import Progress
+from hyperpod_lifecycle.report import Concern, Report, one_line
+
+if TYPE_CHECKING:
+    from hyperpod_lifecycle.cluster import Node
+
+SITE = "hyperpod.lifecycle.site"
+
+#: How long the network may take to give this node one of the addresses in the file.
+NETWORK_SECONDS = 120.0
+
+#: How soon a signal or the time limit ends the run.
+POLL_SECONDS = 0.2
+
+#: What of the caller's environment Ansible and every task may see.
+KEPT_ENVIRONMENT = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "TZ")
+
+#: Ours, by its path: with our folder on PATH the tasks would find our python3 instead of the node's.
+ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    check: bool = False
+    diff: bool = False
+    verbosity: int = 0  #: 1: a line per task; 2 and more: also Ansible's own output
+    connection: str | None = None  #: "warm" or "local"; None leaves it to the inventory
+    timeout: float = 3600.0  #: seconds for everything, waits included
+    lock_wait: float = 60.0
+    resource_config: Path | None = None
+    provisioning_parameters: Path | None = None
+    inventory: Path | None = None
+
+    @property
+    def command(self) -> str:
+        """The command line that asks for the same again, with the files that stay on the node."""
+        words = ["hyperpod-lifecycle", "apply"]
+        words += [word for tag in self.tags for word in ("--tags", tag)]
+        words += [word for tag in self.skip_tags for word in ("--skip-tags", tag)]
+        words += ["--check"] if self.check else []
+        return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The playbook to run and where it is; the defaults are those of an installed package."""
+
+    playbook: str = SITE
+    collections: Path | None = None  #: folder that holds `ansible_collections`, unless Ansible finds it by itself
+    checkout: Path | None = None  #: the source tree we run from, if we do
+
+
+class InterruptedRun(LifecycleError):
+    """A signal asked us to stop."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+class TimedOut(LifecycleError):
+    """The limit of --timeout has passed."""
+
+    exit_code = ExitCode.TIMEOUT
+
+
+class ConcernFailed(LifecycleError):
+    """Ansible did not bring this node to its end."""
+
+    exit_code = ExitCode.FAILED
+
+
+def apply(options: Options, progress: Progress, paths: Paths | None = None, site: Site | None = None) -> Report:
+    """Configure this node. Whatever happens, the answer is a report; its summary is the last line to print.
+
+    Call it in the main thread, because that is where signals arrive.
+    """
+    with Signals() as signals:
+        run = _Run(options, progress, paths or Paths(), site or Site(), signals)
+        try:
+            _require_root(options)
+            with ExitStack() as stack:
+                with signals.raising():
+                    stack.enter_context(run.lock())
+                run.locked()
+        except LifecycleError as error:
+            # Without the lock the report on disk may be that of a run in progress, so it stays.
+            run.end(error)
+        return run.report
+
+
+class _Run:
+    """One run: its options and the report it fills."""
+
+    def __init__(self, options: Options, progress: Progress, paths: Paths, site: Site, signals: Signals) -> None:
+        self.options, self.progress, self.paths, self.site, self.signals = options, progress, paths, site, signals
+        self.start = time.monotonic()
+        self.deadline = self.start + options.timeout
+        self.report = Report(
+            started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            check=options.check,
+            tags=list(options.tags),
+            skip_tags=list(options.skip_tags),
+        )
+
+    def lock(self) -> Any:
+        wait = min(self.options.lock_wait, self.options.timeout)
+        return lock.hold(self.paths.lock_file, self.options.command, wait, self.progress.say)
+
+    def locked(self) -> None:
+        """Everything that needs the lock; how it ends goes into the report."""
+        try:
+            self._configure()
+            self.end(None)
+        except LifecycleError as error:
+            self.end(error)
+        except Exception as error:
+            self.progress.log(traceback.format_exc())
+            self.end(error)
+        if not self.options.check:
+            self.report.write(self.paths.report_file)
+
+    def end(self, error: Exception | None) -> None:
+        """Close the report and the screen."""
+        report, again = self.report, f"run it again: {self.options.command}"
+        self.progress.close_live()
+        report.seconds = round(time.monotonic() - self.start, 1)
+        for fault in self.progress.faults:
+            self._note(fault)
+        if error is None:
+            report.end(ExitCode.OK)
+        elif isinstance(error, InputError):
+            lines = str(error).splitlines()
+            if len(lines) > 1:
+                for line in lines:
+                    self.progress.say(line)
+            more = f" (and {len(error.problems) - 1} more, above)" if len(error.problems) > 1 else ""
+            report.end(error.exit_code, one_line(str(error.problems[0])) + more, f"correct it, then {again}")
+        elif isinstance(error, LifecycleError):
+            see = "" if self.options.check else f" (log: {self.paths.log_file})"
+            remedy = {
+                ExitCode.FAILED: f"fix the cause{see}, then {again}",
+                ExitCode.LOCKED: "wait until it ends, or give --lock-wait more seconds",
+                ExitCode.TIMEOUT: f"see what it waited for{see}, then {again}, with a higher --timeout if need be",
+            }.get(error.exit_code, again)
+            report.end(error.exit_code, one_line(str(error)), remedy)
+        else:
+            what = one_line(f"{type(error).__name__}: {error}", 300)
+            report.end(ExitCode.INTERNAL, what, f"this is a defect; its traceback is in {self.paths.log_file}")
+        report.summary = report.sentence()
+        self.progress.log(report.summary)
+        self.progress.close()
+
+    # --- the steps ---
+
+    def _configure(self) -> None:
+        with self.signals.raising():
+            self._clean()
+            found = source.resolve(
+                self.paths,
+                self.options.resource_config,
+                self.options.provisioning_parameters,
+                self.options.inventory,
+                self.site.checkout,
+            )
+            node = self._node(found)
+            if not self.options.check:
+                found.keep(self.paths)
+        private = Path(tempfile.mkdtemp(prefix="run-", dir=self.paths.run_dir))
+        try:
+            inventory = found.write(private / "inventory", node.name, self.options.connection)
+            self._play(private, inventory, node, self._connection(found))
+        finally:
+            self._clean()
+
+    def _clean(self) -> None:
+        """Remove what a run leaves: processes and private directory. Also before a run, after one that was killed."""
+        for pid in processes.sweep(self.paths.run_dir):
+            self._note(f"process {pid} of a run does not end; it is stuck in the kernel")
+        for private in self.paths.run_dir.glob("run-*"):
+            shutil.rmtree(private)
+
+    def _node(self, found: source.Source) -> Node:
+        from hyperpod_lifecycle.addresses import find_node
+        from hyperpod_lifecycle.cluster import load
+
+        cluster = load(found.resource_config, found.provisioning_parameters)
+        self.report.cluster = cluster.name
+        self.report.inputs = found.fingerprints()
+        for note in (*found.notes, *cluster.notes):
+            self._note(note)
+        node = find_node(cluster, max(0.0, min(NETWORK_SECONDS, self.deadline - time.monotonic())))
+        self.report.node, self.report.node_type = node.name, node.node_type.value
+        if found.node not in (None, node.name):
+            file = str((found.inventory or Path()) / source.SOURCE_FILE)
+            what = f"found {found.node}, and this machine is {node.name}"
+            raise InputError([Problem(file, "node", what, "remove it: it is for plans")])
+        self.progress.say(f"hyperpod-lifecycle {__version__}: {node.name} ({node.node_type.value}) of {cluster.name}")
+        return node
+
+    def _connection(self, found: source.Source) -> str:
+        return source.CONNECTIONS.get(self.options.connection or "", found.options.get("connection", "")) or "warm"
+
+    def _play(self, private: Path, inventory: Path, node: Node, connection: str) -> None:
+        tags, skip_tags = self.options.tags, self.options.skip_tags
+        variables = environment(private, self.site.collections, connection)
+
+        def ask() -> list[listing.Play]:
+            return listing.plays(ANSIBLE_PLAYBOOK, self.site.playbook, inventory, variables)
+
+        plays: list[listing.Play] | None = None
+        if tags or skip_tags:
+            with self.signals.raising():
+                plays = ask()
+                listing.check_tags(plays, (*tags, *skip_tags))
+        events = Events(self.progress, bool(tags or skip_tags), self.options.verbosity, self.options.diff)
+        self.report.concerns = events.concerns
+        self.report.changed_tasks = events.changed_tasks
+        self.report.failed_tasks = events.failed_tasks
+        try:
+            self._ansible(private, inventory, node, events, variables)
+        except LifecycleError:
+            if plays is None and events.concerns and not self.signals.received:
+                try:
+                    plays = ask()
+                except listing.ListingError as error:
+                    self._note(f"which concerns did not run is not known: {error}")
+            ran = {concern.name for concern in events.concerns}
+            events.concerns += [
+                Concern(play.name, status="not_run")
+                for play in plays or ()
+                if node.name in play.hosts and play.name not in ran and play.selected(tags, skip_tags)
+            ]
+            raise
+
+    def _ansible(
+        self,
+        private: Path,
+        inventory: Path,
+        node: Node,
+        events: Events,
+        variables: Mapping[str, str],
+    ) -> None:
+        import pexpect  # type: ignore[import-untyped]
+        from ansible_runner.interface import init_runner
+
+        options = self.options
+        # ansible-runner takes settings from this file only, when it is told to write none itself.
+        (private / "env").mkdir(mode=0o700)
+        write_private(
+            private / "env/settings", json.dumps({"pexpect_timeout": POLL_SECONDS, "suppress_output_file": True})
+        )
+        flags = [f"--{name}" for name, wanted in (("check", options.check), ("diff", options.diff)) if wanted]
+
+        def cancelled() -> bool:
+            if not self.signals.received and time.monotonic() < self.deadline:
+                return False
+            # Ansible's workers are in sessions of their own, where ansible-runner does not reach them.
+            processes.sweep(self.paths.run_dir)
+            return True
+
+        with _only(variables), _umask(0o022):
+            runner = init_runner(
+                private_data_dir=str(private),
+                binary=str(ANSIBLE_PLAYBOOK),
+                cmdline=shlex.join([*flags, self.site.playbook]),
+                inventory=[str(inventory)],
+                tags=",".join(options.tags),
+                skip_tags=",".join(options.skip_tags),
+                verbosity=max(0, options.verbosity - 1),
+                quiet=True,
+                suppress_env_files=True,
+                fact_cache_type="memory",
+                event_handler=events,
+                cancel_callback=cancelled,
+            )
+            try:
+                runner.run()
+            except pexpect.TIMEOUT as error:
+                raise ConcernFailed("Ansible ended, but a process that it started keeps its terminal open") from error
+        self._judge(runner.canceled, runner.rc, events, node)
+
+    def _judge(self, cancelled: bool, code: int, events: Events, node: Node) -> None:
+        """Success is what Ansible's statistics say of this node, not its exit code alone."""
+        if cancelled:
+            where = events.where or "before the first task"
+            events.abort()
+            if self.signals.received:
+                raise InterruptedRun(f"{where}: stopped by {self.signals.received}")
+            raise TimedOut(f"{where}: not finished after {self.options.timeout:g} s")
+        if events.defect:
+            raise RuntimeError(events.defect)
+        if code == 0 and events.succeeded(node.name):
+            return
+        events.abort()
+        if events.stats is None:
+            raise ConcernFailed(f"{events.where or 'Ansible'}: {events.words or f'ended with code {code}'}")
+        if events.failed_tasks:
+            failed = events.failed_tasks[-1]
+            raise ConcernFailed(f"{failed.concern}: {failed.task}: {failed.reason}")
+        hosts = ", ".join(events.stats["processed"]) or "no host"
+        raise ConcernFailed(f"Ansible ended with code {code}, having configured {hosts}: {events.words}")
+
+    def _note(self, note: str) -> None:
+        note = one_line(note)
+        if note not in self.report.notes:
+            self.report.notes.append(note)
+            self.progress.say(f"note: {note}")
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGHUP, remembered; inside :meth:`raising` they end what is being waited for."""
+
+    def __init__(self) -> None:
+        self.received = ""  #: name of the first one
+        self._raise = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or signal.Signals(number).name
+        if self._raise:
+            self._raise = False
+            self._stop()
+
+    def _stop(self) -> None:
+        raise InterruptedRun(f"stopped by {self.received} before the first task")
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Where a signal may cut in; elsewhere it waits for the next look at :attr:`received`."""
+        if self.received:
+            self._stop()
+        self._raise = True
+        try:
+            yield
+        finally:
+            self._raise = False
+
+
+def environment(private: Path, collections: Path | None, connection: str) -> dict[str, str]:
+    """All that Ansible and its tasks see: nothing of the caller's but proxies, no configuration file, no old folder."""
+    home = private / "home"
+    configuration = private / "ansible.cfg"
+    configuration.touch(mode=0o600)  # or Ansible would read the node's or the user's
+    return {
+        **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
+        "PATH": SYSTEM_PATH,
+        "HOME": pwd.getpwuid(os.geteuid()).pw_dir,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        processes.MARK: str(private),
+        "ANSIBLE_CONFIG": str(configuration),
+        "ANSIBLE_HOME": str(home),
+        "ANSIBLE_LOCAL_TEMP": str(home / "tmp"),
+        "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
+        "ANSIBLE_ASYNC_DIR": str(home / "async"),
+        # A collection in ~/.ansible must not win over ours.
+        "ANSIBLE_COLLECTIONS_PATH": str(collections or home / "collections"),
+        "ANSIBLE_INVENTORY_ENABLED": source.PLUGIN,
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        "ANSIBLE_INJECT_FACT_VARS": "false",
+        "ANSIBLE_PIPELINING": "false" if connection == "local" else "true",
+        "ANSIBLE_NOCOLOR": "true",
+    }
+
+
+def _require_root(options: Options) -> None:
+    if os.geteuid() != 0:
+        raise InputError([Problem("this user", "", "is not root", f"sudo {options.command}")])
+
+
+@contextmanager
+def _only(variables: Mapping[str, str]) -> Iterator[None]:
+    """ansible-runner hands on the whole environment and writes it to a file, so there must be nothing else in it."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    """Tasks make files with the usual modes, whatever the caller's umask; what is private has its mode from birth."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

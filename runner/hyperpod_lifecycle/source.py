@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files a command reads, and the small inventory source that a run writes from them.
+
+An option of the command line wins over the inventory's ``hyperpod.yml``, that over the platform's own paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hyperpod_lifecycle.errors import InputError, Problem
+from hyperpod_lifecycle.paths import Paths, write_private
+
+PLUGIN = "hyperpod.lifecycle.hyperpod"
+SOURCE_FILE = "hyperpod.yml"
+CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
+
+#: What an inventory directory may hold for Ansible besides the source itself.
+VARIABLE_FOLDERS = ("group_vars", "host_vars")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The inputs of one command, all paths absolute."""
+
+    resource_config: Path
+    provisioning_parameters: Path | None
+    inventory: Path | None
+    options: Mapping[str, Any] = field(default_factory=dict)  #: the inventory's hyperpod.yml as it stands
+    notes: tuple[str, ...] = ()
+
+    @property
+    def node(self) -> str | None:
+        """The instance name that the inventory's hyperpod.yml asks for."""
+        name = self.options.get("node")
+        return str(name) if name else None
+
+    def write(self, directory: Path, node: str, connection: str | None) -> Path:
+        """Write the source for `node` alone into `directory`, with the user's variables beside it; return its path."""
+        directory.mkdir(mode=0o700)
+        options = {
+            **self.options,
+            "plugin": PLUGIN,
+            "resource_config": str(self.resource_config),
+            "node": node,
+            "all_members": False,  # a run configures the machine it runs on
+        }
+        options.pop("provisioning_parameters", None)
+        # Absent here means the API-driven form; the plugin's default must not find another file.
+        options["provisioning_parameters"] = str(self.provisioning_parameters or directory / "absent")
+        if connection:
+            options["connection"] = CONNECTIONS[connection]
+        path = directory / SOURCE_FILE
+        write_private(path, json.dumps(options, indent=1))  # JSON is YAML
+        for name in VARIABLE_FOLDERS:
+            if self.inventory and (self.inventory / name).is_dir():
+                (directory / name).symlink_to(self.inventory / name)
+        return path
+
+    def keep(self, paths: Paths) -> None:
+        """Copy the platform's files to where a later run finds them when the folder they came from has gone."""
+        paths.etc_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, path in (
+            ("resource_config.json", self.resource_config),
+            ("provisioning_parameters.json", self.provisioning_parameters),
+        ):
+            copy = paths.etc_dir / name
+            if path and path != copy:
+                content = path.read_bytes()
+                if not copy.is_file() or copy.read_bytes() != content:
+                    write_private(copy, content)
+
+    def fingerprints(self) -> dict[str, str]:
+        """A digest of every input, so that `report` can say whether its run is still about the present files."""
+        files = [self.resource_config]
+        files += [self.provisioning_parameters] if self.provisioning_parameters else []
+        if self.inventory:
+            files += [self.inventory / SOURCE_FILE]
+            files += sorted(path for name in VARIABLE_FOLDERS for path in (self.inventory / name).rglob("*"))
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+
+
+def resolve(
+    paths: Paths,
+    resource_config: Path | None = None,
+    provisioning_parameters: Path | None = None,
+    inventory: Path | None = None,
+    checkout: Path | None = None,
+) -> Source:
+    """Find the files; `checkout` is the source tree we run from, if we do. Only what the user named must exist."""
+    if inventory is None:
+        candidates = [paths.inventory] + ([checkout / "inventory"] if checkout else [])
+        inventory = next((path for path in candidates if _exists(path)), None)
+    elif not inventory.is_dir():
+        raise _problem(inventory, "", "no such directory", "name a directory with hyperpod.yml and group_vars in it")
+    options = _options(inventory / SOURCE_FILE) if inventory else {}
+    notes: list[str] = []
+    config = _pick("resource_config", resource_config, options, paths, notes)
+    parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes)
+    return Source(
+        resource_config=config or paths.platform_dir / "resource_config.json",
+        provisioning_parameters=parameters,
+        inventory=inventory.absolute() if inventory else None,
+        options=options,
+        notes=tuple(notes),
+    )
+
+
+def _pick(key: str, given: Path | None, options: Mapping[str, Any], paths: Paths, notes: list[str]) -> Path | None:
+    """The file to read for `key`: as given, else configured or the platform's, else our copy; None if none is there."""
+    if given:
+        if not _exists(given):
+            raise _problem(given, "", "no such file", f"correct --{key.replace('_', '-')}")
+        return given.absolute()
+    platform = paths.platform_dir / f"{key}.json"
+    first = Path(options.get(key) or platform).absolute()
+    if _exists(first):
+        return first
+    copy = paths.etc_dir / f"{key}.json"
+    if _exists(copy):
+        notes.append(f"{first} is not there; used the copy of the last run, {copy}")
+        return copy
+    if first != platform:
+        raise _problem(first, "", "no such file", f"correct {key} in the inventory's {SOURCE_FILE}")
+    return None
+
+
+def _options(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    import yaml
+
+    try:
+        options = yaml.safe_load(path.read_bytes())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        raise _problem(path, where, str(error.problem), "correct the YAML") from error
+    except yaml.YAMLError as error:
+        raise _problem(path, "", str(error), "correct the YAML") from error
+    if not isinstance(options, dict):
+        raise _problem(path, "", "not a mapping", f"start it with: plugin: {PLUGIN}")
+    if options.get("plugin") != PLUGIN:
+        raise _problem(path, "plugin", f"found {options.get('plugin')!r}", f"it must be {PLUGIN}")
+    for key in ("resource_config", "provisioning_parameters", "node"):
+        if not isinstance(options.get(key, ""), str):
+            raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
+    return options
+
+
+def _exists(path: Path) -> bool:
+    # Path.exists raises where a directory above may not be read, as /etc/hyperpod-lifecycle for others than root.
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def _problem(path: Path, key: str, found: str, remedy: str) -> InputError:
+    return InputError([Problem(str(path), key, found, remedy)])
