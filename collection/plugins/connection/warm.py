@@ -144,7 +144,7 @@ class Connection(LocalConnection):
         except OSError as error:
             raise NotStarted(f"no helper for {module.interpreter}: {error}") from error
         if not started:
-            raise NotStarted(f"the helper for {module.interpreter} did not start the module")
+            raise NotStarted(f"the helper for {module.interpreter} ended before the module began, see {HELPER.name}'s log")
         return helper, stdout, stderr
 
     def _finish_module(

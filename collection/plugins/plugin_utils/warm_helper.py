@@ -2,33 +2,42 @@
 """The warm interpreter behind the connection plugin `hyperpod.lifecycle.warm`.
 
 Fed to the node's own Python on standard input, as a pipelined module is, so that a forked child sees the `sys.path`,
-`sys.argv` and standard streams a module sees. It stays one thread: it forks. The node's Python may be old (3.7): keep
+`sys.argv` and standard streams a module sees. It stays one thread: it forks. The node's Python may be old (3.8): keep
 the syntax plain. Arguments: the listening socket, and a pidfd of the ansible-playbook that this process dies with.
 
-What a module costs is finding and compiling its 30 to 60 source files, and importing the standard library. Both are
-done here once: code is compiled when a payload with it first arrives and kept by content, so a module can only ever
-get the code that came in its own payload. Module bodies run anew in each child, so no state can leak between modules.
+What a module costs is finding, compiling and importing its 30 to 60 source files and the standard library behind them.
+That is done here once: code is compiled when a payload with it first arrives and kept by content, so a module only ever
+gets code that came in its own payload; and what every module imports first (module_utils.basic) is imported once, from
+the first payload. A payload that differs in one of those files does not get them. The rest runs anew in each child.
 """
 
 from __future__ import annotations
 
+import _imp
+import atexit
 import base64
 import gc
-import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import io
 import json
 import os
+import pathlib
+import pkgutil
 import re
 import select
 import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import types
 import warnings
 import zipfile
 import zipimport
+from typing import Any, Dict
 
 # What ansible.module_utils and the common modules import from the standard library.
 STANDARD_LIBRARY = (
@@ -40,10 +49,13 @@ STANDARD_LIBRARY = (
     "tempfile textwrap threading token tokenize traceback typing unicodedata urllib.error urllib.parse urllib.request "
     "uuid weakref zlib"
 )
+BASIC = "ansible/module_utils/basic.py"
+ALWAYS_IMPORTED = ("ansible.module_utils.basic", "ansible.module_utils._internal._ansiballz._loader")
 GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL for a module whose task is gone
 
+Codes = Dict[str, types.CodeType]
+
 _ZIP = re.compile(rb"""(?:ZIPDATA = |zip_data=)(['"])([A-Za-z0-9+/=]+)\1""")
-_PAYLOAD_NAME = re.compile(r"/ansible_[^/]+_payload\.zip$")
 
 
 class Module:
@@ -58,29 +70,38 @@ class Module:
 class Request:
     """What a child runs."""
 
-    def __init__(self, payload: bytes, codes: dict[str, types.CodeType], details: dict[str, object]) -> None:
+    def __init__(self, payload: bytes, codes: Codes, preloaded: Preloaded | None, details: dict[str, Any]) -> None:
         self.payload = payload
         self.codes = codes
+        self.preloaded = preloaded
         self.details = details
 
 
 class CodeCache:
-    """Compiled code of the Python files in payloads."""
+    """Compiled code of the Python files in payloads, by their path in the archive."""
 
     def __init__(self) -> None:
-        self._by_archive: dict[bytes, dict[str, types.CodeType]] = {}
+        self._by_archive: dict[bytes, Codes] = {}
         self._by_source: dict[tuple[str, bytes], types.CodeType] = {}
+        self._preloaded: Preloaded | None = None
 
-    def codes(self, payload: bytes) -> dict[str, types.CodeType]:
+    def request(self, payload: bytes, details: dict[str, Any]) -> Request:
         found = _ZIP.search(payload)
-        if found is None:  # a form of wrapper this does not know: it imports as it always did
-            return {}
+        if found is None or sys.version_info < (3, 10):  # an unknown wrapper; a zipimporter that has no get_code()
+            return Request(payload, {}, None, details)
         archive = found.group(2)
         if archive not in self._by_archive:
-            self._by_archive[archive] = self._compile(base64.b64decode(archive))
-        return self._by_archive[archive]
+            content = base64.b64decode(archive)
+            self._by_archive[archive] = self._compile(content)
+            if self._preloaded is None and BASIC in self._by_archive[archive]:
+                self._preloaded = Preloaded(content, self._by_archive[archive])
+            gc.collect()
+            gc.freeze()  # children then leave these pages shared
+        codes = self._by_archive[archive]
+        preloaded = self._preloaded
+        return Request(payload, codes, preloaded if preloaded and preloaded.fits(codes) else None, details)
 
-    def _compile(self, archive: bytes) -> dict[str, types.CodeType]:
+    def _compile(self, archive: bytes) -> Codes:
         codes = {}
         with zipfile.ZipFile(io.BytesIO(archive)) as files, warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -99,17 +120,106 @@ class CodeCache:
         return codes
 
 
-def payload_importer(codes: dict[str, types.CodeType]) -> type[zipimport.zipimporter]:
-    """zipimport for this module's payload, with the compiling left out."""
+class Preloaded:
+    """Modules imported from the first payload, which children take over as if imported from their own."""
+
+    def __init__(self, archive: bytes, codes: Codes) -> None:
+        file = os.memfd_create("payload")
+        os.write(file, archive)
+        self.place = f"/proc/self/fd/{file}"
+        finders = sys.meta_path[:]
+        hook = payload_importer(self.place, codes)
+        sys.path.insert(0, self.place)
+        sys.path_hooks.insert(0, hook)
+        for name in ALWAYS_IMPORTED:
+            if name.replace(".", "/") + ".py" in codes:
+                importlib.import_module(name)
+        sys.path.remove(self.place)
+        sys.path_hooks.remove(hook)
+        sys.path_importer_cache.clear()
+        os.close(file)
+        self.finders = [finder for finder in sys.meta_path if finder not in finders]  # six brings one
+        sys.meta_path[:] = finders
+        self.modules = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "ansible"}
+        self.codes = {}
+        for module in self.modules.values():
+            if self._is_ours(module):
+                entry = vars(module)["__file__"][len(self.place) + 1 :]
+                self.codes[entry] = codes[entry]
+
+    def _is_ours(self, module: types.ModuleType) -> bool:
+        """Not so for what six gives other names."""
+        return str(vars(module).get("__file__")).startswith(self.place)
+
+    def fits(self, codes: Codes) -> bool:
+        return all(codes.get(entry) is code for entry, code in self.codes.items())
+
+    def take_over(self, archive: str) -> None:
+        """Make the modules those of this archive, in whatever tells where they are from."""
+
+        def moved(path: str) -> str:
+            return archive + path[len(self.place) :] if path.startswith(self.place) else path
+
+        for entry, code in self.codes.items():
+            _imp._fix_co_filename(code, archive + "/" + entry)
+        for name, module in self.modules.items():
+            if not self._is_ours(module):
+                continue
+            names = vars(module)
+            for key, value in list(names.items()):
+                if isinstance(value, str):
+                    names[key] = moved(value)
+                elif isinstance(value, pathlib.PurePath):
+                    names[key] = type(value)(moved(str(value)))
+            folder, base = os.path.split(names["__file__"])
+            if base == "__init__.py":
+                folder = os.path.dirname(folder)
+                names["__path__"] = [moved(path) for path in names["__path__"]]
+            names["__loader__"] = pkgutil.get_importer(folder)
+            names["__spec__"] = importlib.util.spec_from_file_location(
+                name, names["__file__"], loader=names["__loader__"], submodule_search_locations=names.get("__path__")
+            )
+        sys.modules.update(self.modules)
+        sys.meta_path.extend(self.finders)
+
+
+class PayloadFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Meets the wrapper's first import from the archive it has just put on sys.path."""
+
+    def __init__(self, codes: Codes, preloaded: Preloaded | None) -> None:
+        self.codes = codes
+        self.preloaded = preloaded
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != "ansible":
+            return None
+        sys.meta_path.remove(self)
+        archive = sys.path[0]
+        sys.path_hooks.insert(0, payload_importer(archive, self.codes))
+        if self.preloaded is None:
+            return None
+        self.preloaded.take_over(archive)
+        self.spec = self.preloaded.modules[fullname].__spec__
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self.spec
+
+
+def payload_importer(archive: str, codes: Codes) -> type[zipimport.zipimporter]:
+    """zipimport for one archive, with the compiling left out."""
 
     class PayloadImporter(zipimport.zipimporter):
         def __init__(self, path: str) -> None:
+            if path != archive and not path.startswith(archive + "/"):
+                raise zipimport.ZipImportError("not the payload", path=path)
             super().__init__(path)
-            if not _PAYLOAD_NAME.search(self.archive):
-                raise zipimport.ZipImportError("not a payload", path=path)
 
         def _entry(self, fullname: str) -> str:
-            stem = self.prefix.replace(os.sep, "/") + fullname.rpartition(".")[2]
+            stem = self.prefix + fullname.rpartition(".")[2]
             package = stem + "/__init__.py"
             return package if package in codes else stem + ".py"
 
@@ -121,15 +231,11 @@ def payload_importer(codes: dict[str, types.CodeType]) -> type[zipimport.zipimpo
             entry = self._entry(fullname)
             if entry not in codes:
                 return super().get_code(fullname)
-            return located(codes[entry], self.archive + "/" + entry)
+            # Tracebacks read it, and ansible where it looks for the plugin that called.
+            _imp._fix_co_filename(codes[entry], self.archive + "/" + entry)
+            return codes[entry]
 
     return PayloadImporter
-
-
-def located(code: types.CodeType, filename: str) -> types.CodeType:
-    """The code as if compiled from filename: tracebacks and ansible's search for a caller's plugin read it."""
-    constants = tuple(located(item, filename) if isinstance(item, types.CodeType) else item for item in code.co_consts)
-    return code.replace(co_filename=filename, co_consts=constants)
 
 
 def abandon(module: Module) -> None:
@@ -249,7 +355,7 @@ def read_request(descriptor: int, cache: CodeCache) -> Request:
         file.seek(0)
         details = json.loads(file.readline())
         payload = file.read()
-    return Request(payload, cache.codes(payload), details)
+    return cache.request(payload, details)
 
 
 def begin(connection: socket.socket, request: Request, stdout: int, stderr: int) -> None:
@@ -273,29 +379,44 @@ def begin(connection: socket.socket, request: Request, stdout: int, stderr: int)
 
 def run(request: Request) -> None:
     """Run the wrapper as `python3 < wrapper` does."""
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__builtins__=__builtins__, __annotations__={})
-    sys.modules["__main__"] = main
-    sys.argv = [""]
-    if request.codes and sys.version_info >= (3, 10):  # older zipimporters do not ask get_code()
-        sys.path_hooks.insert(0, payload_importer(request.codes))
+    if request.codes:
+        sys.meta_path.insert(0, PayloadFinder(request.codes, request.preloaded))
     importlib.invalidate_caches()
-    code = compile(request.payload, "<stdin>", "exec", dont_inherit=True)
+    sys.argv = [""]
+    status: object = None
     try:
-        exec(code, main.__dict__)  # noqa: S102
+        exec(compile(request.payload, "<stdin>", "exec", dont_inherit=True), MAIN.__dict__)  # noqa: S102
+    except SystemExit as leave:
+        status = leave.code
     except Exception:
         kind, error, trace = sys.exc_info()
         sys.excepthook(kind, error, trace.tb_next)  # without this frame
-        sys.exit(1)
+        status = 1
+    leave_now(status)
+
+
+def leave_now(status: object) -> None:
+    """End as Python ends, but for taking down 400 modules, which costs more than most Ansible modules do."""
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    MAIN.__dict__.clear()
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((status or 0) & 0xFF)
 
 
 def prepare() -> Request:
     for name in STANDARD_LIBRARY.split():
         importlib.import_module(name)
     listener = socket.socket(fileno=int(sys.argv[1]))
-    gc.collect()
-    gc.freeze()  # children then leave these pages shared
     return serve(listener, int(sys.argv[2]))
 
 
+# What a module knows as __main__; this program's own names are not in it.
+OWN, MAIN = sys.modules["__main__"], types.ModuleType("__main__")
+MAIN.__dict__.update(__builtins__=__builtins__, __annotations__={})
+sys.modules["__main__"] = MAIN
 run(prepare())
