@@ -73,10 +73,9 @@ INTERPRETER = re.compile(r"/[\w./+-]+")
 class ModuleCommand:
     """`/bin/sh -c '[NAME=VALUE …] INTERPRETER'`, taken apart; None for anything else."""
 
-    def __init__(self, assignments: dict[str, str], interpreter: str, in_list: bool) -> None:
+    def __init__(self, assignments: dict[str, str], interpreter: str) -> None:
         self.assignments = assignments
         self.interpreter = interpreter
-        self.in_list = in_list
 
     @classmethod
     def parse(cls, command: str) -> ModuleCommand | None:
@@ -91,7 +90,7 @@ class ModuleCommand:
         again = "".join(f"{name}={shlex.quote(value)} " for name, value in assignments.items()) + interpreter
         if again != inner or not INTERPRETER.fullmatch(interpreter) or not all(map(str.isidentifier, assignments)):
             return None
-        return cls(assignments, interpreter, inner != words[0])
+        return cls(assignments, interpreter)
 
 
 class NotStarted(Exception):
@@ -113,9 +112,9 @@ class Connection(LocalConnection):
             with contextlib.ExitStack() as stack:
                 helper, stdout, stderr = self._start_module(module, in_data, stack)
                 display.vvv(f"EXEC (warm) {cmd}", host=host)
-                return self._finish_module(module, helper, stdout, stderr)
+                return self._finish_module(helper, stdout, stderr)
         except NotStarted as error:
-            display.vvv(f"WARM: {error}: as the local connection does it", host=host)
+            display.vvv(f"NOT WARM, run as the local connection does: {error}", host=host)
         return super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
 
     def _start_module(
@@ -127,8 +126,9 @@ class Connection(LocalConnection):
         umask = os.umask(0o077)
         os.umask(umask)
         details = {"environment": environment, "cwd": cwd, "umask": umask}
+        name = _helper_name(module.interpreter, environment)
         try:
-            helper = stack.enter_context(self._helper(module.interpreter, environment))
+            helper = stack.enter_context(self._helper(name, module.interpreter, environment))
             request = stack.enter_context(open(os.memfd_create("warm-module"), "wb"))
             request.write(json.dumps(details).encode() + b"\n" + payload)
             request.flush()
@@ -142,14 +142,12 @@ class Connection(LocalConnection):
                 os.close(stderr_end)
             started = helper.recv(1) == b"S"
         except OSError as error:
-            raise NotStarted(f"no helper for {module.interpreter}: {error}") from error
+            raise NotStarted(f"no helper for {module.interpreter}: {error}. {_last_words(name)}") from error
         if not started:
-            raise NotStarted(f"the helper for {module.interpreter} ended before the module began, see {HELPER.name}'s log")
+            raise NotStarted(f"the helper for {module.interpreter} ended before the module began. {_last_words(name)}")
         return helper, stdout, stderr
 
-    def _finish_module(
-        self, module: ModuleCommand, helper: socket.socket, stdout: int, stderr: int
-    ) -> tuple[int, bytes, bytes]:
+    def _finish_module(self, helper: socket.socket, stdout: int, stderr: int) -> tuple[int, bytes, bytes]:
         """Read until both streams end, whoever in the module's offspring holds them, then the exit status."""
         output: dict[int, list[bytes]] = {stdout: [], stderr: []}
         with selectors.DefaultSelector() as selector:
@@ -171,20 +169,18 @@ class Connection(LocalConnection):
                 "the warm interpreter ended while a module ran; the module may have finished"
             )
         code = os.waitstatus_to_exitcode(struct.unpack("=i", status)[0])
-        if code < 0 and module.in_list:  # what the shell between makes of a signal
+        if code < 0:  # what the shell that would be between makes of a signal
             if -code not in (signal.SIGINT, signal.SIGPIPE):
                 output[stderr].append(f"{signal.strsignal(-code)}\n".encode())
             code = 128 - code
         return code, b"".join(output[stdout]), b"".join(output[stderr])
 
-    def _helper(self, interpreter: str, environment: dict[str, str]) -> socket.socket:
-        """A connection to the helper for this interpreter, which the first to ask starts."""
-        start = {name: value for name, value in environment.items() if START_VARIABLES.fullmatch(name)}
-        key = hashlib.sha256(json.dumps([interpreter, start], sort_keys=True).encode()).hexdigest()[:16]
+    def _helper(self, name: str, interpreter: str, environment: dict[str, str]) -> socket.socket:
+        """A connection to the helper of this name, which the first to ask starts."""
         client = socket.socket(socket.AF_UNIX)
         folder = os.open(constants.DEFAULT_LOCAL_TMP, os.O_PATH | os.O_DIRECTORY)
         try:
-            address = f"/proc/self/fd/{folder}/warm-{key}"  # the folder's own path may be too long for a socket
+            address = f"/proc/self/fd/{folder}/{name}"  # the folder's own path may be too long for a socket
             if not os.path.lexists(address):
                 self._start_helper(interpreter, environment, address)
             client.connect(address)
@@ -239,6 +235,17 @@ class Connection(LocalConnection):
         path = os.path.expanduser(os.path.expandvars(self._shell.get_option("remote_tmp")))
         with contextlib.suppress(OSError):  # then the module says so
             os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def _helper_name(interpreter: str, environment: dict[str, str]) -> str:
+    start = {name: value for name, value in environment.items() if START_VARIABLES.fullmatch(name)}
+    return "warm-" + hashlib.sha256(json.dumps([interpreter, start], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _last_words(name: str) -> str:
+    """What the helper's error output ends with; it goes with the run's temporary folder."""
+    log = Path(constants.DEFAULT_LOCAL_TMP, f"{name}.log")
+    return log.read_text(errors="replace").strip().rpartition("\n")[2] if log.exists() else ""
 
 
 def _shell_pwd(cwd: str) -> dict[str, str]:

@@ -388,9 +388,10 @@ def run(request: Request) -> None:
         exec(compile(request.payload, "<stdin>", "exec", dont_inherit=True), MAIN.__dict__)  # noqa: S102
     except SystemExit as leave:
         status = leave.code
-    except Exception:
-        kind, error, trace = sys.exc_info()
-        sys.excepthook(kind, error, trace.tb_next)  # without this frame
+    except Exception as error:
+        trace = error.__traceback__.tb_next  # without this frame
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        trace = None  # what hangs on it goes, as at the end of an interpreter
         status = 1
     leave_now(status)
 
