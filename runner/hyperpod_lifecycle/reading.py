@@ -28,8 +28,9 @@ KNOWN_SHOWN = 20
 #: Names among which a near one is looked for; each costs some microseconds.
 NEAR_LOOKED_AT = 1000
 
+#: What templates leave behind when nobody filled them in.
 # An address in angle brackets, as in the comment of an ssh key, is no placeholder: hence no "@".
-_PLACEHOLDER = re.compile(r"<[^<>@]*>|\$\{[^}]*\}|^PLACEHOLDER")
+PLACEHOLDER = re.compile(r"<[^<>@]*>|\$\{[^}]*\}|^PLACEHOLDER")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _INDEX = re.compile(r"\[\d+\]")
@@ -236,7 +237,7 @@ def _check_values(file: str, document: object, problems: Problems) -> bool:
     while stack:
         value, chain, depth = stack.pop()
         if isinstance(value, str):
-            if _PLACEHOLDER.search(value):
+            if PLACEHOLDER.search(value):
                 problems.add(file, _render(chain), f"the placeholder {show(value)}", "fill in the real value")
             elif not value.isascii() and _SURROGATE.search(value):
                 usable = False

@@ -7,7 +7,6 @@ Ansible itself accepts a mistyped variable in silence: the role then runs with i
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from typing import Any
 import yaml
 
 from hyperpod_lifecycle.errors import Problem
-
-#: What templates of configuration files leave behind when nobody filled them in.
-PLACEHOLDER = re.compile(r"<[^<>\s]+>|\$\{[^}]+\}|^PLACEHOLDER")
+from hyperpod_lifecycle.reading import PLACEHOLDER
 
 
 def known_variables(roles: Path) -> dict[str, frozenset[str]]:
