@@ -203,11 +203,12 @@ def _sinfo(lab: Lab) -> None:
         typer.echo(f"the files do not say which node is the controller:\n{error}")
         return
     for node in controllers:
-        done = lab.exec(node, ["/opt/slurm/bin/sinfo"], timeout=60)
+        # sinfo asks for ten seconds before it says that nobody answers.
+        done = lab.exec(node, ["sh", "-c", "systemctl is-active --quiet slurmctld && exec /opt/slurm/bin/sinfo"], timeout=60)
         if done.returncode == 0:
             typer.echo(done.stdout.rstrip())
             return
-    typer.echo("slurmctld does not answer" if controllers else "there is no controller")
+    typer.echo("slurmctld does not run yet" if controllers else "there is no controller")
 
 
 def main() -> None:

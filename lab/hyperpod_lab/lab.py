@@ -128,14 +128,14 @@ class Lab:
         *,
         user: str | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
+        stdin: bytes = b"",
         timeout: float = 300,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a node. With ``check`` a status other than 0 is a LabError with its output."""
         where = node if isinstance(node, Node) else self.node(node)
         options = [
-            *(["--interactive"] if stdin is not None else []),
+            *(["--interactive"] if stdin else []),
             *(["--user", user] if user else []),
             *(word for key, value in (env or {}).items() for word in ("--env", f"{key}={value}")),
         ]
@@ -177,8 +177,8 @@ class Lab:
         self.podman.run("restart", "--time", "20", where.container, timeout=90)
         self._wait_for_boot([where])
 
-    def _in(self, node: Node, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 120) -> Completed:
-        options = ["--interactive"] if stdin is not None else []
+    def _in(self, node: Node, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 120) -> Completed:
+        options = ["--interactive"] if stdin else []
         return self.podman.run("exec", *options, node.container, *argv, data=stdin, timeout=timeout)
 
     # --- up and down ---

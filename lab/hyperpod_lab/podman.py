@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,17 +29,21 @@ class Podman:
     def run(
         self,
         *arguments: str,
-        data: bytes | None = None,
+        data: bytes = b"",
         stdin: IO[bytes] | None = None,
         timeout: float = 60,
         check: bool = True,
     ) -> Completed:
         """Run one podman command; its failure, if ``check``, is a LabError with podman's own words."""
-        command = ["podman", *arguments]
-        run = partial(subprocess.run, env=self.environment, capture_output=True, timeout=timeout, check=False)
         try:
-            done: Completed = (
-                run(command, stdin=stdin or subprocess.DEVNULL) if data is None else run(command, input=data)
+            done = subprocess.run(
+                ["podman", *arguments],
+                env=self.environment,
+                input=None if stdin else data,
+                stdin=stdin,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
             )
         except FileNotFoundError as error:
             raise LabError("podman is not installed; run `hyperpod-lifecycle lab up`, which installs it") from error
