@@ -49,6 +49,12 @@ def test_lost_parameters(old: str, new: str, expected: list[str]) -> None:
     assert slurm.lost(slurm.managed(CONF), slurm.managed(CONF.replace(old, new))) == expected
 
 
+def test_lost_lines_of_gres_conf() -> None:
+    before = slurm.managed("", "NodeName=a Name=gpu  File=/dev/nvidia[0-7] # eight\n")
+    assert slurm.lost(before, slurm.managed("", "NodeName=a Name=gpu File=/dev/nvidia[0-7]\nNodeName=b\n")) == []
+    assert slurm.lost(before, slurm.managed("", "")) == ["gres.conf=NodeName=a Name=gpu File=/dev/nvidia[0-7]"]
+
+
 def test_wildcard_includes_become_explicit_and_follow_the_folder() -> None:
     first = slurm.expand_includes("required a.so\ninclude /d/*.conf\n", lambda pattern: ["/d/x.conf", "/d/y.conf"])
     assert first.splitlines() == [

@@ -8,8 +8,11 @@ import re
 #: Parameters that the HyperPod agent writes into slurm.conf and that nobody else may change.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
 
-#: Of these a file has many, and the agent adds more while nodes come.
-_DEFINITIONS = ("PartitionName", "NodeName")
+#: Under this key stand the lines of gres.conf, which the agent writes for GPU nodes.
+GRES = "gres.conf"
+
+#: Of these there are many, and the agent adds more while nodes come.
+_DEFINITIONS = ("PartitionName", "NodeName", GRES)
 
 _PARAMETER = re.compile(r"^\s*([A-Za-z]+)\s*=\s*(.*?)\s*$")
 _HOST = re.compile(r"^([^()\s]+)(?:\(([^()\s]+)\))?$")
@@ -38,14 +41,15 @@ def controllers(text):
     return found
 
 
-def managed(text):
-    """What the agent manages in a slurm.conf: ``{parameter: [values in order]}``, for a comparison before and after."""
+def managed(text, gres=""):
+    """What the agent manages, for a comparison of two readings: ``{parameter: [values in order]}``."""
     names = {name.lower(): name for name in MANAGED}
     found = {}
     for key, value in parameters(text):
         name = names.get(key.lower())
         if name:
             found.setdefault(name, []).append(" ".join(value.split()))
+    found[GRES] = [f"{key}={' '.join(value.split())}" for key, value in parameters(gres)]
     return found
 
 

@@ -44,7 +44,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 managed:
-  description: The values of every parameter that the agent manages, in the order of the file.
+  description:
+    - The values of every parameter that the agent manages, in the order of the file, and the lines of C(gres.conf).
   type: dict
   returned: success
 controllers:
@@ -99,7 +100,8 @@ def main():
             msg=f"{path} is not this cluster's after {limit} s: {missing}; the agent writes it, "
             "see /var/log/aws/clusters and compare with resource_config.json"
         )
-    managed = slurm.managed(text)
+    gres = path.with_name("gres.conf")
+    managed = slurm.managed(text, gres.read_text(encoding="utf-8", errors="replace") if gres.exists() else "")
     lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
     if lost:
         module.fail_json(
