@@ -278,7 +278,8 @@ def test_a_broken_inventory_fails_with_its_own_reason(machine: Machine) -> None:
     (inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\nconection: local\n")
     report = machine.apply(PLATFORM, inventory=inventory)
     assert report.exit_code == ExitCode.FAILED
-    assert "conection" in report.summary
+    assert f"failed: Ansible: {inventory}/hyperpod.yml: unknown option conection; " in report.summary
+    assert "caused by" not in report.summary
 
 
 # --- inputs ---
@@ -297,6 +298,17 @@ def test_wrong_input_changes_nothing_and_names_every_problem(machine: Machine) -
     assert "pbs" in machine.screen
     assert not (machine.root / "x").exists()
     assert not machine.paths.etc_dir.exists()
+
+
+def test_broken_yaml_of_the_user_is_named_with_its_place(machine: Machine) -> None:
+    variables = machine.paths.inventory / "group_vars"
+    variables.mkdir(parents=True)
+    (variables / "all.yml").write_text("a: 1\nb: [\n")
+    (variables / "compute.yml").write_text("secret: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  31\n")
+    report = machine.apply(PLATFORM)
+    assert report.exit_code == ExitCode.INPUT
+    assert f"invalid: {variables}/all.yml: line 3 column 1: " in report.summary
+    assert "compute.yml" not in machine.screen
 
 
 def test_a_later_run_uses_the_kept_copies_and_says_so(machine: Machine) -> None:
@@ -376,6 +388,15 @@ def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: M
     assert "no task has the tag 'pant'" in report.summary
     assert "burn, frame, install, never, paint" in report.summary
     assert report.concerns == []
+
+
+def test_tags_of_another_node_type_are_no_error_and_not_silent(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM + "- name: books\n  hosts: controller\n  tags: [books]\n  tasks: [{ansible.builtin.debug: {}}]\n",
+        tags=("books",),
+    )
+    assert (report.status, set(statuses(report))) == ("ok", {"platform"})
+    assert report.summary.endswith("; nothing that is for this node has these tags")
 
 
 def test_check_leaves_no_trace(machine: Machine) -> None:
@@ -525,6 +546,21 @@ def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
     assert len(machine.marked()) >= 5, "the run in progress goes on"
     started.terminate()
     started.communicate(timeout=20)
+
+
+def test_a_defect_of_ours_is_an_error_with_its_traceback_in_the_log(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(*_: Any) -> None:
+        raise KeyError("broken")
+
+    monkeypatch.setattr("hyperpod_lifecycle.events.Events._runner_on_ok", defect)
+    report = machine.apply(PLATFORM)
+    assert (report.exit_code, report.status) == (ExitCode.INTERNAL, "error")
+    assert "RuntimeError: KeyError: 'broken'; next: this is a defect of ours; its traceback is in " in report.summary
+    assert "Traceback" in machine.paths.log_file.read_text()
+    assert "Traceback" not in machine.screen
+    assert read(machine.paths.report_file).status == "error"
 
 
 def test_tasks_get_the_usual_umask_and_no_terminal_is_needed(machine: Machine) -> None:

@@ -276,10 +276,9 @@ def _keep_traceback() -> str:
     progress = Progress(sys.stderr, log)
     progress.log(traceback.format_exc())
     progress.close()
-    if progress.faults:
+    if progress.faults:  # not root
         progress.show(traceback.format_exc())
-        return "this is a defect; its traceback is above"
-    return f"this is a defect; its traceback is in {log}"
+    return f"this is a defect of ours; its traceback is {'above' if progress.faults else f'in {log}'}"
 
 
 if __name__ == "__main__":

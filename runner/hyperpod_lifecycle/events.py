@@ -20,6 +20,22 @@ ALWAYS_RUN = ("ansible.builtin.validate_argument_spec", "validate_argument_spec"
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
+_ERROR = re.compile(r"ERROR[]!:]|Failed to parse")
+
+#: Where Ansible (2.17) breaks a line within a word, such as a path with a hyphen.
+_WRAPPED = re.compile(r"(?<=\w-)\n(?=\w)")
+
+#: What Ansible wraps around the one thing to say, by version: heads, causes and excerpts of source.
+_NOISE = (
+    (re.compile(r"^(\[(ERROR|WARNING)\]: |ERROR! )+"), ""),
+    (re.compile(r"^.*<<< caused by >>> "), ""),
+    (re.compile(r"^\* Failed to parse .*? with \S+ plugin: "), ""),
+    (re.compile(r" (\[ERROR\]: |ERROR! )Completely failed to parse inventory source .*$"), ""),
+    (re.compile(r" Origin: <.*$"), ""),
+    (re.compile(r" Origin: (\S+:\d+).*$"), r" (\1)"),
+    (re.compile(r" The error appears to be in '(.*?)': line (\d+).*$"), r" (\1:\2)"),
+)
+
 #: Events that carry Ansible's own words: warnings, and why it stopped before the first play.
 _WORDS = frozenset({"verbose", "warning", "system_warning", "deprecated", "error"})
 
@@ -57,10 +73,10 @@ class Events:
 
     @property
     def words(self) -> str:
-        """The end of what Ansible itself said, from its first error on."""
+        """What Ansible itself said at the end, from its first error on."""
         texts = list(self._words)
-        first = next((i for i, text in enumerate(texts) if re.search(r"\[?ERROR\]?[:!]|Failed to parse", text)), 0)
-        return one_line(" ".join(texts[first:]), 800)
+        first = next((i for i, text in enumerate(texts) if _ERROR.search(text)), 0)
+        return tidy("\n".join(texts[first:]))
 
     def succeeded(self, node: str) -> bool:
         """Ansible finished, on this node and no other, and nothing failed for good."""
@@ -144,7 +160,7 @@ class Events:
         concern = self._selected()
         concern.failed += 1
         concern.status = "degraded"  # until the statistics say that the node did not go on
-        failed = FailedTask(concern.name, self._task, data.get("task_path") or "", one_line(why))
+        failed = FailedTask(concern.name, self._task, data.get("task_path") or "", tidy(why))
         self.failed_tasks.append(failed)
         self._progress.say(f"{concern.name}: failed: {failed.task}: {failed.reason}")
 
@@ -177,6 +193,14 @@ def _notes(stats: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from notes.items()
 
 
+def tidy(text: str) -> str:
+    """Ansible's words, as part of a sentence."""
+    text = one_line(_WRAPPED.sub("", text), 10_000)
+    for noise, instead in _NOISE:
+        text = noise.sub(instead, text)
+    return one_line(text.strip(" ;:"), 800)
+
+
 def reason(result: Mapping[str, Any]) -> str:
     """Why a task failed, from what its module returned; nothing of a task with `no_log`."""
     if "censored" in result or result.get("_ansible_no_log"):
@@ -191,6 +215,6 @@ def reason(result: Mapping[str, Any]) -> str:
         output = str(result.get("stdout") or result.get("module_stdout") or "")
         tail = [line.strip() for line in output.splitlines() if line.strip()][-3:]
     said = [line for line in tail if line not in message]
-    if message == "non-zero return code":
+    if "non-zero return code" in message:  # how the command modules say it, in words that differ by version
         message = f"return code {result.get('rc')}"
     return " | ".join(filter(None, [message, *said])) or "the module gave no reason"

@@ -14,7 +14,7 @@ from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Prob
 #: Tags that Ansible gives a meaning of their own.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})
 
-_PLAY = re.compile(r"^  play #\d+ \((?P<pattern>.*)\): (?P<name>.*)\tTAGS: \[(?P<tags>.*)\]$")
+_PLAY = re.compile(r"^  play #\d+ \((?P<pattern>.*?)\): (?P<name>.*)\tTAGS: \[(?P<tags>.*)\]$")
 _TASK_TAGS = re.compile(r"^      TASK TAGS: \[(?P<tags>.*)\]$")
 
 
@@ -33,10 +33,13 @@ class Play:
     tags: frozenset[str]  #: the play's own
     task_tags: frozenset[str]  #: of any of its tasks
 
+    def has(self, tags: Collection[str]) -> bool:
+        """Whether one of `tags` means something in it."""
+        return bool((self.tags | self.task_tags | SPECIAL) & set(tags))
+
     def selected(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
         """Whether a run with these options does more in it than its `always` tasks."""
-        wanted = not tags or bool((self.tags | self.task_tags) & set(tags)) or bool(SPECIAL & set(tags))
-        return (wanted or "always" in self.tags) and not self.tags & set(skip_tags)
+        return (not tags or self.has(tags) or "always" in self.tags) and not self.tags & set(skip_tags)
 
 
 def plays(ansible_playbook: Path, playbook: str, inventory: Path, environment: Mapping[str, str]) -> list[Play]:

@@ -35,7 +35,7 @@ def hold(path: Path, command: str, wait: float, say: Callable[[str], None]) -> I
             if time.monotonic() >= deadline:
                 raise LockedError(f"another run holds this node: {holder(path)}")
             if not told:
-                say(f"waiting up to {wait:.0f} s for another run: {holder(path)}")
+                say(f"waiting up to {wait:g} s for another run: {holder(path)}")
                 told = True
             time.sleep(POLL_SECONDS)
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")

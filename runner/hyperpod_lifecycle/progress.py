@@ -58,6 +58,13 @@ class Progress:
             self.faults.append(f"the log {self._log} cannot be written: {error.strerror}")
             self._log = None
 
+    def trace(self, text: str) -> None:
+        """A traceback: for the log, or for the screen if there is none."""
+        if self._log is None:
+            self.show(text)
+        else:
+            self.log(text)
+
     def live(self, text: str) -> None:
         """Replace the live line of a terminal."""
         if self._screen is None or not self._screen.isatty():

@@ -125,6 +125,8 @@ class _Run:
 
     def __init__(self, options: Options, progress: Progress, paths: Paths, site: Site, signals: Signals) -> None:
         self.options, self.progress, self.paths, self.site, self.signals = options, progress, paths, site, signals
+        self._remark = ""  #: what the last line of a good run must not leave out
+        self._own_names = ("", "")  #: folder that Ansible reads, and the user's that it stands for
         self.start = time.monotonic()
         self.deadline = self.start + options.timeout
         self.report = Report(
@@ -146,7 +148,7 @@ class _Run:
         except LifecycleError as error:
             self.end(error)
         except Exception as error:
-            self.progress.log(traceback.format_exc())
+            self.progress.trace(traceback.format_exc())
             self.end(error)
         if not self.options.check:
             self.report.write(self.paths.report_file)
@@ -159,7 +161,7 @@ class _Run:
         for fault in self.progress.faults:
             self._note(fault)
         if error is None:
-            report.end(ExitCode.OK)
+            report.end(ExitCode.OK, self._remark)
         elif isinstance(error, InputError):
             lines = str(error).splitlines()
             if len(lines) > 1:
@@ -174,10 +176,11 @@ class _Run:
                 ExitCode.LOCKED: "wait until it ends, or give --lock-wait more seconds",
                 ExitCode.TIMEOUT: f"see what it waited for{see}, then {again}, with a higher --timeout if need be",
             }.get(error.exit_code, again)
-            report.end(error.exit_code, one_line(str(error)), remedy)
+            report.end(error.exit_code, one_line(str(error).replace(*self._own_names)), remedy)
         else:
             what = one_line(f"{type(error).__name__}: {error}", 300)
-            report.end(ExitCode.INTERNAL, what, f"this is a defect; its traceback is in {self.paths.log_file}")
+            where = "above" if self.options.check else f"in {self.paths.log_file}"
+            report.end(ExitCode.INTERNAL, what, f"this is a defect of ours; its traceback is {where}")
         report.summary = report.sentence()
         self.progress.log(report.summary)
         self.progress.close()
@@ -200,6 +203,7 @@ class _Run:
         private = Path(tempfile.mkdtemp(prefix="run-", dir=self.paths.run_dir))
         try:
             inventory = found.write(private / "inventory", node.name, self.options.connection)
+            self._own_names = (str(inventory.parent), str(found.inventory or inventory.parent))
             self._play(private, inventory, node, self._connection(found))
         finally:
             self._clean()
@@ -263,6 +267,8 @@ class _Run:
                 if node.name in play.hosts and play.name not in ran and play.selected(tags, skip_tags)
             ]
             raise
+        if tags and not any(node.name in play.hosts and play.has(tags) for play in plays or ()):
+            self._remark = "nothing that is for this node has these tags"
 
     def _ansible(
         self,
@@ -320,7 +326,8 @@ class _Run:
                 raise InterruptedRun(f"{where}: stopped by {self.signals.received}")
             raise TimedOut(f"{where}: not finished after {self.options.timeout:g} s")
         if events.defect:
-            raise RuntimeError(events.defect)
+            self.progress.trace(events.defect)
+            raise RuntimeError(events.defect.splitlines()[-1])
         if code == 0 and events.succeeded(node.name):
             return
         events.abort()
@@ -330,7 +337,8 @@ class _Run:
             failed = events.failed_tasks[-1]
             raise ConcernFailed(f"{failed.concern}: {failed.task}: {failed.reason}")
         hosts = ", ".join(events.stats["processed"]) or "no host"
-        raise ConcernFailed(f"Ansible ended with code {code}, having configured {hosts}: {events.words}")
+        said = f": {events.words}" if events.words else ""
+        raise ConcernFailed(f"Ansible ended with code {code}, having configured {hosts}{said}")
 
     def _note(self, note: str) -> None:
         note = one_line(note)

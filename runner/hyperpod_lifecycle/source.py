@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,11 @@ class Source:
             **self.options,
             "plugin": PLUGIN,
             "resource_config": str(self.resource_config),
+            # Absent here means the API-driven form; the plugin's default must not find another file.
+            "provisioning_parameters": str(self.provisioning_parameters or directory / "absent"),
             "node": node,
             "all_members": False,  # a run configures the machine it runs on
         }
-        options.pop("provisioning_parameters", None)
-        # Absent here means the API-driven form; the plugin's default must not find another file.
-        options["provisioning_parameters"] = str(self.provisioning_parameters or directory / "absent")
         if connection:
             options["connection"] = CONNECTIONS[connection]
         path = directory / SOURCE_FILE
@@ -81,8 +80,7 @@ class Source:
         files = [self.resource_config]
         files += [self.provisioning_parameters] if self.provisioning_parameters else []
         if self.inventory:
-            files += [self.inventory / SOURCE_FILE]
-            files += sorted(path for name in VARIABLE_FOLDERS for path in (self.inventory / name).rglob("*"))
+            files += [self.inventory / SOURCE_FILE, *_variable_files(self.inventory)]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
 
 
@@ -100,6 +98,8 @@ def resolve(
     elif not inventory.is_dir():
         raise _problem(inventory, "", "no such directory", "name a directory with hyperpod.yml and group_vars in it")
     options = _options(inventory / SOURCE_FILE) if inventory else {}
+    if inventory:
+        _check_syntax(_variable_files(inventory))
     notes: list[str] = []
     config = _pick("resource_config", resource_config, options, paths, notes)
     parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes)
@@ -136,14 +136,8 @@ def _options(path: Path) -> dict[str, Any]:
         return {}
     import yaml
 
-    try:
-        options = yaml.safe_load(path.read_bytes())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        raise _problem(path, where, str(error.problem), "correct the YAML") from error
-    except yaml.YAMLError as error:
-        raise _problem(path, "", str(error), "correct the YAML") from error
+    _check_syntax([path])
+    options = yaml.safe_load(path.read_bytes())
     if not isinstance(options, dict):
         raise _problem(path, "", "not a mapping", f"start it with: plugin: {PLUGIN}")
     if options.get("plugin") != PLUGIN:
@@ -152,6 +146,31 @@ def _options(path: Path) -> dict[str, Any]:
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
     return options
+
+
+def _variable_files(inventory: Path) -> list[Path]:
+    """The user's variables, as Ansible looks for them."""
+    found = (path for name in VARIABLE_FOLDERS for path in sorted((inventory / name).rglob("*")))
+    return [path for path in found if path.is_file() and path.suffix in ("", ".yml", ".yaml", ".json")]
+
+
+def _check_syntax(files: Iterable[Path]) -> None:
+    """Name every file that is not YAML; Ansible (2.19) stops at the first without saying which one it is."""
+    import yaml
+
+    problems: list[Problem] = []
+    for path in files:
+        try:
+            for _ in yaml.parse(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+                pass
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
+            problems.append(Problem(str(path), where, str(error.problem), "correct the YAML"))
+        except yaml.YAMLError as error:
+            problems.append(Problem(str(path), "", str(error), "correct the YAML"))
+    if problems:
+        raise InputError(problems)
 
 
 def _exists(path: Path) -> bool:
