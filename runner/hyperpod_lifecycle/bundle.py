@@ -34,9 +34,13 @@ def build(
     *,
     inventory: Path | None = None,
     provisioning_parameters: Path | None = None,
+    packages: Sequence[str] = (),
     say: Callable[[str], object] = lambda _: None,
 ) -> Path:
-    """Make or replace the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has."""
+    """Make or replace the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has.
+
+    `packages` are further packages to bring, as pip names them.
+    """
     checkout = checkout or _checkout()
     if machine not in MACHINES:
         raise LifecycleError(f"machine {machine!r} is not known; known: {', '.join(MACHINES)}")
@@ -56,7 +60,7 @@ def build(
         versions = sorted(set(python_versions), key=lambda version: tuple(map(int, version.split("."))))
         for version in versions:
             # pip is there once, in the newest release that the oldest Python can run.
-            extra = [Requirement("pip")] if version == versions[0] else []
+            extra = [Requirement(package) for package in (*packages, *(["pip"] if version == versions[0] else []))]
             for wheel in _dependencies(_requirements(own) + extra, version, machine, say):
                 shutil.copy2(wheel, wheels)
         shutil.copy2(checkout / "on_create.sh", folder)
