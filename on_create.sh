@@ -14,6 +14,7 @@ set -Eeuo pipefail
 
 readonly path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 readonly platform_config=/opt/ml/config
+readonly parameters=provisioning_parameters.json
 readonly prefix=/opt/hyperpod-lifecycle
 readonly settings=/etc/hyperpod-lifecycle
 readonly link=/usr/local/bin/hyperpod-lifecycle
@@ -25,6 +26,7 @@ python=        # the interpreter that the environment is made from
 python_name=   # the name it was found by
 python_tag=    # its version, X.Y
 version=       # of hyperpod-lifecycle in $here
+content=       # what of $here it is installed from: `wheels`, or `.` for the source
 env=           # the environment for exactly this content and interpreter
 pip_program=() # what the environment's interpreter runs as pip
 child=         # whom a signal is handed on to: a process or (negative) a process group
@@ -94,7 +96,7 @@ run() {
     [[ -z $stopped_by ]] || on_signal "$stopped_by"
     while true; do
         before=$signals status=0
-        wait "${child#-}" || status=$?
+        wait "${child#-}" 2>/dev/null || status=$? # bash would print the command when it was killed
         ((signals != before)) || break
     done
     child=
@@ -141,7 +143,7 @@ sys.exit(sys.version_info < (3, 10))' 2>&1) && {
 
 # What would be installed, and the name of the environment that holds exactly that.
 identify() {
-    local content hash wheels=("$here"/wheels/hyperpod_lifecycle-*.whl)
+    local hash wheels=("$here"/wheels/hyperpod_lifecycle-*.whl)
     if [[ -e ${wheels[0]} ]]; then
         ((${#wheels[@]} == 1)) || die "more than one hyperpod_lifecycle wheel in $here/wheels: keep the one you mean"
         version=${wheels[0]##*/hyperpod_lifecycle-}
@@ -157,7 +159,7 @@ identify() {
         cd "$here"
         {
             printf '%s %s\n' "$python_tag" "$python"
-            find "$content" \( -name '.?*' -o -name __pycache__ -o -path ./inventory -o -path './*.json' \) -prune \
+            find "$content" \( -name '.?*' -o -name __pycache__ -o -path ./inventory -o -path "./$parameters" \) -prune \
                 -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
         } | sha256sum
     )
@@ -189,7 +191,7 @@ install_environment() {
     printf '%s\n' "home = ${python%/*}" 'include-system-site-packages = false' "version = $python_tag" >"$env/pyvenv.cfg"
     export TMPDIR=$env/tmp HOME=/root
     find_pip
-    if [[ -e $here/wheels ]]; then
+    if [[ $content == wheels ]]; then
         PIP_CONFIG_FILE=/dev/null pip install --no-compile --no-index --find-links "$here/wheels" "hyperpod-lifecycle==$version" ||
             die "the wheels beside on_create.sh do not serve Python $python_tag on $(uname -m): make them with 'hyperpod-lifecycle bundle --python $python_tag'"
     else
@@ -218,6 +220,7 @@ find_pip() {
     if ! "$env/bin/python3" -I -c 'import ensurepip' 2>/dev/null; then
         command -v apt-get >/dev/null ||
             die "$python has no ensurepip and there is no wheels/pip-*.whl: upload what 'hyperpod-lifecycle bundle' makes"
+        say "installing $python_name-venv, because there is no wheels/pip-*.whl and no ensurepip"
         poll_until "$apt_limit" "apt-get to install $python_name-venv" install_ensurepip ||
             die "$python_name-venv could not be installed within $apt_limit s: add it to the image, or upload what 'hyperpod-lifecycle bundle' makes"
     fi
@@ -327,14 +330,16 @@ main() {
     ((status == 0)) || exit 1
 
     arguments=(--resource-config "$resource_config")
-    default=$platform_config/provisioning_parameters.json
-    beside=$here/provisioning_parameters.json
+    default=$platform_config/$parameters
+    beside=$here/$parameters
     if [[ -e $beside && ! -e $default ]]; then
         arguments+=(--provisioning-parameters "$beside")
     elif [[ -e $beside ]] && ! cmp -s "$beside" "$default"; then
-        say "$default is used; the provisioning_parameters.json that was uploaded differs from it"
+        say "$default is used; the $parameters that was uploaded differs from it"
     fi
     run process env -i HOME=/root LANG=C.UTF-8 PATH="$path" "$env/bin/hyperpod-lifecycle" apply "${arguments[@]}" "$@"
+    ((status <= 128 || status == 130)) || # 130 is its own, with its own last line
+        say "hyperpod-lifecycle was killed by SIG$(kill -l "$status"): look for the reason in journalctl -k, then run on_create.sh again"
     exit "$status"
 }
 

@@ -212,6 +212,12 @@ def test_closed_descriptors_do_not_matter(node: Node, closed: str) -> None:
     assert node.log.endswith("a line without end")
 
 
+def test_the_log_is_whole_when_nobody_reads_standard_output_any_more(node: Node) -> None:
+    done = node.run("bash", "-c", f"{UPLOAD}/on_create.sh exit=7 | head -n 1; exit ${{PIPESTATUS[0]}}")
+    assert done.returncode == 7
+    assert node.log.endswith("a line without end")
+
+
 def test_neither_variable_nor_file_is_a_vanilla_cluster(node: Node) -> None:
     node.path(f"{PLATFORM}/resource_config.json").unlink()
     done = node.create()
@@ -333,8 +339,11 @@ def test_a_process_left_behind_does_not_hold_it_up(node: Node) -> None:
     assert node.log == done.stdout
 
 
-def test_apply_that_was_killed_fails(node: Node) -> None:
-    assert node.create("die").returncode == 128 + signal.SIGKILL
+def test_apply_that_was_killed_is_said_and_fails(node: Node) -> None:
+    done = node.create("die")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "hyperpod-lifecycle was killed by SIGKILL" in done.stdout.splitlines()[-1]
+    assert len(done.stdout.splitlines()) == 4
 
 
 def without_ensurepip(node: Node) -> Path:
@@ -358,7 +367,10 @@ def test_from_source_it_waits_for_the_package_index(node: Node) -> None:
     write_wheel(node.path("/srv/index"), "ansible_runner", "1.0", {})
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 7, output
+    (node.upload / PARAMETERS).write_text("{}")
     assert "installing" not in node.create().stdout
+    (node.upload / "runner/data.json").write_text("{}")
+    assert "installing" in node.create().stdout
 
 
 def test_from_source_without_ensurepip_it_waits_for_the_package_lock(node: Node) -> None:
