@@ -154,13 +154,16 @@ def slurm_conf(cluster: Cluster, hardware: Hardware) -> str:
         "SlurmdLogFile=/var/log/slurm/slurmd.log",
         "Include accounting.conf",
         *nodes,
-        *(
-            f"PartitionName={name} Nodes={','.join(hosts)} Default=NO MaxTime=INFINITE State=UP"
-            for name, hosts in partitions.items()
-        ),
-        f"PartitionName=dev Nodes={'ALL' if nodes else ''} Default=YES MaxTime=INFINITE State=UP",
+        *(_partition(name, ",".join(hosts), default=False) for name, hosts in partitions.items()),
+        _partition("dev", "ALL" if nodes else "", default=True),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _partition(name: str, hosts: str, *, default: bool) -> str:
+    # A partition may be empty, but "Nodes=" with nothing is an error.
+    nodes = f" Nodes={hosts}" if hosts else ""
+    return f"PartitionName={name}{nodes} Default={'YES' if default else 'NO'} MaxTime=INFINITE State=UP"
 
 
 def gres_conf(cluster: Cluster) -> str:

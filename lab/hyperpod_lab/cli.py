@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Annotated
 
@@ -73,12 +74,11 @@ def up(
 ) -> None:
     """Start a lab, or bring one that is up back to its shape, and run the scripts on every node."""
     lab = _lab(name)
-    given = any((create_cluster, resource_config, provisioning_parameters, count, release))
-    shape = None
-    if given or lab.request is None:
-        shape = _asked_for(
-            create_cluster, resource_config, provisioning_parameters, count or [], release or Release.TRIXIE
-        )
+    counts, shape = parse_counts(count or []), lab.request
+    if shape is None or create_cluster or resource_config or provisioning_parameters:
+        shape = _asked_for(create_cluster, resource_config, provisioning_parameters, counts, release or Release.TRIXIE)
+    else:
+        shape = replace_fields(shape.resized(counts), release=release or shape.release)
     results = lab.up(shape, scripts=not no_scripts, upload_folder=upload, mirror=mirror, parallel=parallel)
     _finish(lab, results)
 
@@ -87,10 +87,9 @@ def _asked_for(
     create_cluster: Path | None,
     resource_config: Path | None,
     parameters: Path | None,
-    count: list[str],
+    counts: dict[str, int],
     release: Release,
 ) -> Shape:
-    counts = parse_counts(count)
     if create_cluster and resource_config:
         raise LabUsageError("--create-cluster and --resource-config exclude each other")
     if resource_config:
@@ -204,7 +203,9 @@ def _sinfo(lab: Lab) -> None:
         return
     for node in controllers:
         # sinfo asks for ten seconds before it says that nobody answers.
-        done = lab.exec(node, ["sh", "-c", "systemctl is-active --quiet slurmctld && exec /opt/slurm/bin/sinfo"], timeout=60)
+        done = lab.exec(
+            node, ["sh", "-c", "systemctl is-active --quiet slurmctld && exec /opt/slurm/bin/sinfo"], timeout=60
+        )
         if done.returncode == 0:
             typer.echo(done.stdout.rstrip())
             return

@@ -41,6 +41,7 @@ SCRIPT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SCRIPT_UNIT = "hyperpod-lab-on-create"
 BOOT_SECONDS = 90
 SCRIPT_SECONDS = 1800
+RECONFIGURE_SECONDS = 30
 REGISTER_SECONDS = 60
 
 Say = Callable[[str], None]
@@ -402,15 +403,13 @@ class Lab:
         self._write_node_files(shape, nodes)
         model = self._model_or_note(shape, nodes)
         if model:
-            self._write_slurm_conf(model, fresh)
+            self._tell_controllers(self._model(shape, self._known_early(model, nodes, fresh)), nodes)
         results = []
         if scripts:
             folder = upload_folder or upload.build(shape, self.state / "upload", self.say)
             results = self._run_scripts(run_on, folder, parallel or len(run_on))
         if model:
-            changed = self._write_slurm_conf(model, nodes)
-            if changed:
-                self._reconfigure(model, changed)
+            self._tell_controllers(model, nodes)
             if results and all(result.exit_code == 0 for result in results):
                 self._wait_until_registered(model)
         return results
@@ -461,35 +460,36 @@ class Lab:
         done = self._in(node, ["sh", "-c", script], stdin=_tar(dict(files), mode))
         return done.stdout.decode().split()
 
-    def _write_slurm_conf(self, model: Cluster, nodes: Sequence[Node]) -> list[Node]:
-        """Bring slurm.conf and gres.conf of the controllers among ``nodes`` up to date; return those that changed."""
-        hardware = Hardware(
-            os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20 * 9 // 10
-        )
+    @staticmethod
+    def _known_early(model: Cluster, nodes: Sequence[Node], fresh: Sequence[Node]) -> list[Node]:
+        """The nodes whose names controllers know before the scripts run: at first all, later only those of before."""
+        controllers = [node for node in nodes if str(node.address) in model.controller_addresses]
+        if all(node in fresh for node in controllers):
+            return list(nodes)
+        return [node for node in nodes if node in controllers or node not in fresh]
+
+    def _tell_controllers(self, model: Cluster, nodes: Sequence[Node]) -> None:
+        """Bring slurm.conf and gres.conf up to date on every controller; a slurmctld that runs is told of a change."""
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+        # A little less than there is, so that a node never registers with less than its line says.
+        hardware = Hardware(os.cpu_count() or 1, memory * 9 // 10)
         files = {
             agent.SLURM_CONF: agent.slurm_conf(model, hardware).encode(),
             agent.GRES_CONF: agent.gres_conf(model).encode(),
         }
-        controllers = {str(address) for address in model.controller_addresses}
-        return [
-            node
-            for node in nodes
-            if str(node.address) in controllers and self._install(node, files, "root:root", 0o644)
-        ]
-
-    def _reconfigure(self, model: Cluster, controllers: Sequence[Node]) -> None:
-        """Let running controllers know the new names; one that does not run yet reads them when it starts."""
-        for node in controllers:
+        controllers = [node for node in nodes if str(node.address) in model.controller_addresses]
+        changed = [node for node in controllers if self._install(node, files, "root:root", 0o644)]
+        for node in changed:
             # Before 23.11 only a restart takes new node names; the reconfigure tells the daemons on the nodes.
             self._in(node, ["systemctl", "try-restart", "slurmctld"])
-        for node in controllers:
-            if self._slurmctld_runs(node):
-                deadline = time.monotonic() + 30
-                while self.exec(node, ["scontrol", "reconfigure"]).returncode != 0:
-                    if time.monotonic() > deadline:
-                        raise LabError(f"{node.name}: slurmctld does not take the new slurm.conf; see its journal")
-                    time.sleep(0.5)
-                return
+        first = next((node for node in changed if self._slurmctld_runs(node)), None)
+        if first is None:
+            return
+        deadline = time.monotonic() + RECONFIGURE_SECONDS
+        while (done := self.exec(first, ["scontrol", "reconfigure"])).returncode != 0:
+            if time.monotonic() > deadline:
+                raise LabError(f"{first.name}: slurmctld does not take the new slurm.conf: {done.stderr.strip()}")
+            time.sleep(0.5)
 
     def _slurmctld_runs(self, node: Node) -> bool:
         return self.exec(node, ["systemctl", "is-active", "slurmctld"]).returncode == 0
