@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the warm connection saves: the same 50 tasks over `local` and over `hyperpod.lifecycle.warm`, as ratios.
 
-    python bench/warm.py [--rounds N] [--interpreter /usr/bin/python3]
+Run it by the Python of an environment with Ansible in it.
 """
 
 from __future__ import annotations

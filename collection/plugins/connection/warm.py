@@ -20,6 +20,7 @@ description:
   - Everything that is not a plain Python module run by the current user (raw, become, async, binary and old-style
     modules, kept remote files) runs as C(ansible.builtin.local) runs it.
 notes:
+  - Unlike with C(ansible.builtin.local), a module whose task timed out is stopped, not left to run on.
   - Linux only. Where the helper cannot be started, modules run as C(ansible.builtin.local) runs them; C(-vvv) says why.
 options:
   pipelining:
@@ -129,7 +130,7 @@ class Connection(LocalConnection):
         name = _helper_name(module.interpreter, environment)
         try:
             helper = stack.enter_context(self._helper(name, module.interpreter, environment))
-            request = stack.enter_context(open(os.memfd_create("warm-module"), "wb"))
+            request = stack.enter_context(os.fdopen(os.memfd_create("warm-module"), "wb"))
             request.write(json.dumps(details).encode() + b"\n" + payload)
             request.flush()
             (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()

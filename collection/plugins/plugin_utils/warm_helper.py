@@ -16,6 +16,7 @@ from __future__ import annotations
 import _imp
 import atexit
 import base64
+import contextlib
 import gc
 import importlib.abc
 import importlib.machinery
@@ -37,25 +38,26 @@ import types
 import warnings
 import zipfile
 import zipimport
-from typing import Any, Dict
+from collections.abc import Callable
+from typing import Any
 
 # What ansible.module_utils and the common modules import from the standard library.
 STANDARD_LIBRARY = (
-    "abc argparse array ast atexit bisect calendar codecs collections.abc configparser contextlib copy ctypes ctypes.util "
-    "dataclasses datetime decimal difflib dis email.message email.parser email.utils enum errno fcntl filecmp fnmatch "
-    "functools gettext getpass glob grp gzip hashlib heapq hmac html http.client http.cookiejar inspect ipaddress "
-    "itertools keyword linecache locale logging mimetypes numbers opcode operator optparse pathlib pickle pkgutil "
-    "platform pwd queue random resource runpy secrets selectors shlex shutil ssl stat string subprocess syslog tarfile "
-    "tempfile textwrap threading token tokenize traceback typing unicodedata urllib.error urllib.parse urllib.request "
-    "uuid weakref zlib"
+    "abc argparse array ast atexit bisect calendar codecs collections.abc configparser contextlib copy ctypes "
+    "ctypes.util dataclasses datetime decimal difflib dis email.message email.parser email.utils enum errno fcntl "
+    "filecmp fnmatch functools gettext getpass glob grp gzip hashlib heapq hmac html http.client http.cookiejar "
+    "inspect ipaddress itertools keyword linecache locale logging mimetypes numbers opcode operator optparse "
+    "pathlib pickle pkgutil platform pwd queue random resource runpy secrets selectors shlex shutil ssl stat string "
+    "subprocess syslog tarfile tempfile textwrap threading token tokenize traceback typing unicodedata urllib.error "
+    "urllib.parse urllib.request uuid weakref zlib"
 )
 BASIC = "ansible/module_utils/basic.py"
 ALWAYS_IMPORTED = ("ansible.module_utils.basic", "ansible.module_utils._internal._ansiballz._loader")
+fix_filename = _imp._fix_co_filename  # type: ignore[attr-defined]
 GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL for a module whose task is gone
 
-Codes = Dict[str, types.CodeType]
-
-_ZIP = re.compile(rb"""(?:ZIPDATA = |zip_data=)(['"])([A-Za-z0-9+/=]+)\1""")
+# A line of its own: a module's parameters may quote it, but they are one line.
+_ZIP = re.compile(rb"""^ *(?:ZIPDATA = |zip_data=)(['"])([A-Za-z0-9+/=]+)\1,?$""", re.MULTILINE)
 
 
 class Module:
@@ -70,7 +72,9 @@ class Module:
 class Request:
     """What a child runs."""
 
-    def __init__(self, payload: bytes, codes: Codes, preloaded: Preloaded | None, details: dict[str, Any]) -> None:
+    def __init__(
+        self, payload: bytes, codes: dict[str, types.CodeType], preloaded: Preloaded | None, details: dict[str, Any]
+    ) -> None:
         self.payload = payload
         self.codes = codes
         self.preloaded = preloaded
@@ -81,7 +85,7 @@ class CodeCache:
     """Compiled code of the Python files in payloads, by their path in the archive."""
 
     def __init__(self) -> None:
-        self._by_archive: dict[bytes, Codes] = {}
+        self._by_archive: dict[bytes, dict[str, types.CodeType]] = {}
         self._by_source: dict[tuple[str, bytes], types.CodeType] = {}
         self._preloaded: Preloaded | None = None
 
@@ -101,7 +105,7 @@ class CodeCache:
         preloaded = self._preloaded
         return Request(payload, codes, preloaded if preloaded and preloaded.fits(codes) else None, details)
 
-    def _compile(self, archive: bytes) -> Codes:
+    def _compile(self, archive: bytes) -> dict[str, types.CodeType]:
         codes = {}
         with zipfile.ZipFile(io.BytesIO(archive)) as files, warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -123,7 +127,7 @@ class CodeCache:
 class Preloaded:
     """Modules imported from the first payload, which children take over as if imported from their own."""
 
-    def __init__(self, archive: bytes, codes: Codes) -> None:
+    def __init__(self, archive: bytes, codes: dict[str, types.CodeType]) -> None:
         file = os.memfd_create("payload")
         os.write(file, archive)
         self.place = f"/proc/self/fd/{file}"
@@ -151,7 +155,7 @@ class Preloaded:
         """Not so for what six gives other names."""
         return str(vars(module).get("__file__")).startswith(self.place)
 
-    def fits(self, codes: Codes) -> bool:
+    def fits(self, codes: dict[str, types.CodeType]) -> bool:
         return all(codes.get(entry) is code for entry, code in self.codes.items())
 
     def take_over(self, archive: str) -> None:
@@ -161,7 +165,7 @@ class Preloaded:
             return archive + path[len(self.place) :] if path.startswith(self.place) else path
 
         for entry, code in self.codes.items():
-            _imp._fix_co_filename(code, archive + "/" + entry)
+            fix_filename(code, archive + "/" + entry)
         for name, module in self.modules.items():
             if not self._is_ours(module):
                 continue
@@ -186,7 +190,7 @@ class Preloaded:
 class PayloadFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Meets the wrapper's first import from the archive it has just put on sys.path."""
 
-    def __init__(self, codes: Codes, preloaded: Preloaded | None) -> None:
+    def __init__(self, codes: dict[str, types.CodeType], preloaded: Preloaded | None) -> None:
         self.codes = codes
         self.preloaded = preloaded
 
@@ -209,7 +213,7 @@ class PayloadFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = self.spec
 
 
-def payload_importer(archive: str, codes: Codes) -> type[zipimport.zipimporter]:
+def payload_importer(archive: str, codes: dict[str, types.CodeType]) -> type[zipimport.zipimporter]:
     """zipimport for one archive, with the compiling left out."""
 
     class PayloadImporter(zipimport.zipimporter):
@@ -232,7 +236,7 @@ def payload_importer(archive: str, codes: Codes) -> type[zipimport.zipimporter]:
             if entry not in codes:
                 return super().get_code(fullname)
             # Tracebacks read it, and ansible where it looks for the plugin that called.
-            _imp._fix_co_filename(codes[entry], self.archive + "/" + entry)
+            fix_filename(codes[entry], self.archive + "/" + entry)
             return codes[entry]
 
     return PayloadImporter
@@ -320,8 +324,8 @@ def serve(listener: socket.socket, run_pidfd: int) -> Request:
     sys.exit(0)
 
 
-def reap(module: Module, forget: object) -> None:
-    """Report a module that ended. An abandoned one keeps its group's number until what is left of the group is killed."""
+def reap(module: Module, forget: Callable[[Module], None]) -> None:
+    """Report a module that ended; kill what is left of an abandoned one's group, whose number is kept until then."""
     if not module.pid:
         return
     if module.kill_at:
@@ -333,10 +337,8 @@ def reap(module: Module, forget: object) -> None:
         return
     pid, status = os.waitpid(module.pid, os.WNOHANG)
     if pid:
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # no worker left to tell
             module.connection.sendall(struct.pack("=i", status))
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the worker is gone: nobody to tell
         forget(module)
 
 
@@ -389,7 +391,7 @@ def run(request: Request) -> None:
     except SystemExit as leave:
         status = leave.code
     except Exception as error:
-        trace = error.__traceback__.tb_next  # without this frame
+        trace = error.__traceback__ and error.__traceback__.tb_next  # without this frame
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         trace = None  # what hangs on it goes, as at the end of an interpreter
         status = 1
@@ -402,7 +404,7 @@ def leave_now(status: object) -> None:
         print(status, file=sys.stderr)
         status = 1
     MAIN.__dict__.clear()
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
