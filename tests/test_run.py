@@ -475,7 +475,7 @@ def test_a_signal_ends_everything_at_once_and_says_so(machine: Machine, number: 
     began = time.monotonic()
     started.send_signal(number)
     output = started.communicate(timeout=20)[0]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert started.returncode == ExitCode.INTERRUPTED
     assert output.splitlines()[-1].startswith(
         f"hyperpod-lifecycle: {NAME} (compute): interrupted: platform: Linger: stopped by {number.name}; next: "
@@ -504,10 +504,10 @@ def test_the_time_limit_ends_everything(machine: Machine) -> None:
     later = (
         "\n- name: frame\n  hosts: compute\n  gather_facts: false\n  tasks: [{name: Cut, ansible.builtin.debug: {}}]\n"
     )
-    report = machine.apply(LINGER.replace("ROOT", str(machine.root)) + later, timeout=4)
+    report = machine.apply(LINGER.replace("ROOT", str(machine.root)) + later, timeout=8)
     assert (report.exit_code, report.status) == (ExitCode.TIMEOUT, "timeout")
-    assert "platform: Linger: not finished after 4 s; next: " in report.summary
-    assert report.seconds < 9
+    assert "platform: Linger: not finished after 8 s; next: " in report.summary
+    assert 8 <= report.seconds < 18
     assert statuses(report) == {"platform": "failed", "frame": "not_run"}
     assert machine.marked() == []
 
