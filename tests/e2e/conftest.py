@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labs to test on. They need root and podman, which `hyperpod_lab` installs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hyperpod_lab.image import Release
+from hyperpod_lab.lab import Lab
+from hyperpod_lab.shape import Shape, from_create_cluster
+from hyperpod_lifecycle import bundle
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "lab/example"
+
+#: Where a node looks other than before though nothing changed: what runs, its journal, caches, and Python's byte code.
+UNSTABLE = (
+    *("/proc", "/sys", "/dev", "/run", "/tmp", "/var/log/journal", "/var/cache"),
+    *("/opt/hyperpod-lifecycle", "/opt/molecule"),
+)
+
+
+def shape(release: Release = Release.TRIXIE, parameters: Path | None = None, **counts: int) -> Shape:
+    """The documented example with another number of nodes in some groups; underscores stand for hyphens."""
+    found = from_create_cluster(EXAMPLE / "create_cluster.json", parameters, release)
+    return found.resized({group.replace("_", "-"): count for group, count in counts.items()})
+
+
+def snapshot(lab: Lab, node: str) -> str:
+    """Every file of a node with its owner, mode, size, time and target, and the state of every unit."""
+    prune = " -o ".join(f"-path {path}" for path in UNSTABLE)
+    files = rf"find / \( {prune} \) -prune -o -printf '%p %u %g %m %y %s %T@ %l\n' | sort"
+    units = "systemctl list-units --all --plain --no-legend --type=service | awk '{print $1, $2, $3, $4}' | sort"
+    return lab.exec(node, ["bash", "-c", f"{files}; {units}"], check=True).stdout
+
+
+def changed_tasks(summary: str) -> int:
+    """The number of changes that the last line of a good run names."""
+    match = re.search(r": ok: \d+ concerns?, (\d+) changed", summary)
+    assert match, summary
+    return int(match[1])
+
+
+@contextmanager
+def lab_called(name: str) -> Iterator[Lab]:
+    """A lab that is not there before or after."""
+    lab = Lab(name)
+    lab.down()
+    try:
+        yield lab
+    finally:
+        if not os.environ.get("KEEP_LAB"):
+            lab.down()
+
+
+@pytest.fixture(scope="session")
+def upload(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The upload folder for the nodes of a release, made once; further packages are for tests inside a node."""
+    made: dict[tuple[Release, tuple[str, ...]], Path] = {}
+
+    def folder(release: Release = Release.TRIXIE, *packages: str) -> Path:
+        if (release, packages) not in made:
+            dest = tmp_path_factory.mktemp("upload") / "src"
+            made[release, packages] = bundle.build(dest, [release.python], platform.machine(), packages=packages)
+        return made[release, packages]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hyperpod_lifecycle() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command, as a user of a checkout calls it."""
+
+    def call(*words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hyperpod_lifecycle.cli", *words]
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    return call
