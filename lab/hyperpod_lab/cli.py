@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import replace as replace_fields
@@ -42,10 +43,11 @@ NoScripts = Annotated[bool, typer.Option("--no-scripts", help="Only the nodes an
 
 @app.callback()
 def _as_root() -> None:
+    """As root, with sudo where needed; a command that is terminated cleans up like an interrupted one."""
     if sys.platform == "linux" and os.geteuid() != 0 and shutil.which("sudo"):
-        argv = sys.argv[1:]
-        words = argv[argv.index("lab") + 1 :] if "lab" in argv else argv
+        words = sys.argv[2:] if sys.argv[1:2] == ["lab"] else sys.argv[1:]
         os.execvp("sudo", ["sudo", sys.executable, "-m", "hyperpod_lab", *words])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def _lab(name: str) -> Lab:

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
+from hyperpod_lab import machine
 from hyperpod_lab.errors import LabError
 from hyperpod_lab.podman import Podman
 
 RECIPE = Path(__file__).resolve().parents[1] / "image"
 REPOSITORY = "localhost/hyperpod-lab"
-KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+#: Debian's public keys that sign both releases, since a machine that is no Debian may not have them.
+KEYS = RECIPE / "keys"
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 DEFAULT_SECURITY = "http://deb.debian.org/debian-security"
 APT_OPTIONS = re.compile(r"^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)\b")
@@ -50,16 +52,20 @@ def sources(targets: str, release: str, mirror: str | None) -> list[str]:
         archive = next((uri for uri, origin, label in rows if (origin, label) == ("Debian", "Debian")), DEFAULT_MIRROR)
         found = (uri for uri, origin, label in rows if (origin, label) == ("Debian", "Debian-Security"))
         security = next(found, DEFAULT_SECURITY if archive == DEFAULT_MIRROR else None)
-    option = f"[signed-by={KEYRING}]"
-    lines = [f"deb {option} {archive} {suite} main" for suite in (release, f"{release}-updates")]
-    return lines + ([f"deb {option} {security} {release}-security main"] if security else [])
+    lines = [f"deb {archive} {suite} main" for suite in (release, f"{release}-updates")]
+    return lines + ([f"deb {security} {release}-security main"] if security else [])
 
 
 def _machine_targets() -> str:
-    form = ["--format", "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"]
-    done = subprocess.run(["apt-get", "indextargets", *form], capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode != 0:
-        raise LabError(f"apt-get indextargets failed: {_without_addresses(done.stderr)}")
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"]
+    for attempt in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise LabError(f"apt-get indextargets failed: {_without_addresses(done.stderr)}")
+        if done.stdout or attempt:
+            break
+        # A fresh machine has no package lists yet, and says nothing of its sources until it has.
+        machine.apt_get("update", timeout=300)
     return done.stdout
 
 
@@ -90,6 +96,10 @@ def ensure(podman: Podman, release: Release, mirror: str | None, say: Callable[[
     say(f"building the {release.value} node image (once; one to two minutes)")
     with tempfile.TemporaryDirectory(prefix="hyperpod-lab-image-") as folder:
         _build(podman, release, image, lines, options, Path(folder))
+    for old in _names(podman, f"{REPOSITORY}-{release.value}"):
+        if old != image:
+            # One that a node of another lab still uses stays.
+            podman.run("rmi", old, check=False)
     return image
 
 
@@ -106,6 +116,7 @@ def _build(podman: Podman, release: Release, image: str, lines: list[str], optio
         "mmdebstrap",
         "--variant=minbase",
         "--format=tar",
+        f"--keyring={KEYS}",
         f"--include={','.join(names)}",
         f"--aptopt={apt_conf}",
         *(f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "info", "locale", "man")),
@@ -138,10 +149,14 @@ def _build(podman: Podman, release: Release, image: str, lines: list[str], optio
         raise LabError(f"mmdebstrap could not make the {release.value} image:\n{_without_addresses(tail)}")
 
 
+def _names(podman: Podman, reference: str) -> list[str]:
+    rows = podman.json("images", "--format", "json", "--filter", f"reference={reference}")
+    return sorted({name for row in rows for name in row.get("Names") or []})
+
+
 def remove_all(podman: Podman) -> list[str]:
     """Remove every image of the lab; return their names."""
-    rows = podman.json("images", "--format", "json", "--filter", f"reference={REPOSITORY}-*")
-    names = sorted({name for row in rows for name in row.get("Names") or []})
+    names = _names(podman, f"{REPOSITORY}-*")
     if names:
         podman.run("rmi", *names, timeout=120)
     return names

@@ -15,7 +15,7 @@ from hyperpod_lab.errors import LabError
 #: command the lab calls -> Debian package that has it
 COMMANDS = {"podman": "podman", "mmdebstrap": "mmdebstrap", "ip": "iproute2", "iptables": "iptables"}
 #: No command to look for, but podman or mmdebstrap needs them; a release without one of them has its own default.
-PACKAGES = ("runc", "netavark", "aardvark-dns", "catatonit", "debian-archive-keyring")
+PACKAGES = ("runc", "netavark", "aardvark-dns", "catatonit")
 NEEDED_BYTES = 6 * 2**30
 CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_MKNOD = 21, 12, 27
 
@@ -69,8 +69,6 @@ def missing_packages() -> list[str]:
     packages = [package for command, package in COMMANDS.items() if shutil.which(command) is None]
     if not cgroup_v2() and shutil.which("runc") is None:
         packages.append("runc")
-    if not Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists():
-        packages.append("debian-archive-keyring")
     return packages
 
 
@@ -98,7 +96,7 @@ def lacks(state_root: Path) -> list[str]:
     return found
 
 
-def _apt(*arguments: str, timeout: float) -> str:
+def apt_get(*arguments: str, timeout: float) -> None:
     done = subprocess.run(
         ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
@@ -110,10 +108,9 @@ def _apt(*arguments: str, timeout: float) -> str:
     )
     if done.returncode != 0:
         raise LabError(f"apt-get {arguments[0]} failed: {done.stderr.strip()[-600:]}")
-    return done.stdout
 
 
-def _known_to_apt(package: str) -> bool:
+def _known_toapt_get(package: str) -> bool:
     done = subprocess.run(
         ["apt-cache", "show", "--no-all-versions", package], capture_output=True, check=False, timeout=60
     )
@@ -127,8 +124,8 @@ def prepare(state_root: Path) -> list[str]:
         raise LabError("this machine cannot run the lab. It lacks:\n" + "\n".join(f"- {line}" for line in found))
     packages = missing_packages()
     if packages:
-        _apt("update", timeout=300)
-        packages += [name for name in PACKAGES if name not in packages and _known_to_apt(name)]
-        _apt("install", "--yes", "--no-install-recommends", *packages, timeout=900)
+        apt_get("update", timeout=300)
+        packages += [name for name in PACKAGES if name not in packages and _known_toapt_get(name)]
+        apt_get("install", "--yes", "--no-install-recommends", *packages, timeout=900)
     write_containers_conf(state_root / "containers.conf")
     return packages
