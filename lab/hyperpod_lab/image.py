@@ -6,6 +6,7 @@ The image holds the address of the machine's mirror, so it stays on this machine
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -91,15 +92,18 @@ def ensure(podman: Podman, release: Release, mirror: str | None, say: Callable[[
     """The image's name; built only when no image of this very recipe is there."""
     lines, options = sources(_machine_targets(), release.value, mirror), _machine_options()
     image = f"{REPOSITORY}-{release.value}:{recipe_hash(release.value, *lines, *options)}"
-    if podman.run("image", "exists", image, check=False).returncode == 0:
-        return image
-    say(f"building the {release.value} node image (once; one to two minutes)")
-    with tempfile.TemporaryDirectory(prefix="hyperpod-lab-image-") as folder:
-        _build(podman, release, image, lines, options, Path(folder))
-    for old in _names(podman, f"{REPOSITORY}-{release.value}"):
-        if old != image:
-            # One that a node of another lab still uses stays.
-            podman.run("rmi", old, check=False)
+    # Two labs that start at once make it once.
+    with podman.containers_conf.with_name(f"image-{release.value}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if podman.run("image", "exists", image, check=False).returncode == 0:
+            return image
+        say(f"building the {release.value} node image (once; one to two minutes)")
+        with tempfile.TemporaryDirectory(prefix="hyperpod-lab-image-") as folder:
+            _build(podman, release, image, lines, options, Path(folder))
+        for old in _names(podman, f"{REPOSITORY}-{release.value}"):
+            if old != image:
+                # One that a node of another lab still uses stays.
+                podman.run("rmi", old, check=False)
     return image
 
 

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node image's recipe, the machine's own apt configuration, and how podman is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hyperpod_lab import image, machine
+from hyperpod_lab.errors import LabError, LabUsageError
+from hyperpod_lab.lab import Lab
+from hyperpod_lab.podman import Podman
+
+TARGETS = """\
+http://mirror.example/debian/|Debian|Debian
+http://mirror.example/debian/|Debian|Debian
+http://mirror.example/debian-security/|Debian|Debian-Security
+http://other.example/tools/|Other|Debian
+"""
+
+
+def test_sources_are_the_machines_own() -> None:
+    assert image.sources(TARGETS, "trixie", None) == [
+        "deb http://mirror.example/debian/ trixie main",
+        "deb http://mirror.example/debian/ trixie-updates main",
+        "deb http://mirror.example/debian-security/ trixie-security main",
+    ]
+
+
+def test_a_machine_that_is_no_debian_uses_debians_own_mirror() -> None:
+    lines = image.sources("http://mirror.example/ubuntu/|Ubuntu|Ubuntu\n", "bookworm", None)
+    assert lines[0] == "deb http://deb.debian.org/debian bookworm main"
+    assert lines[-1] == "deb http://deb.debian.org/debian-security bookworm-security main"
+
+
+def test_a_mirror_that_is_given_is_the_only_one() -> None:
+    lines = image.sources(TARGETS, "trixie", "http://given.example/debian")
+    assert [line.split()[1] for line in lines] == ["http://given.example/debian"] * 2
+
+
+def test_packages_of_a_release() -> None:
+    text = "# comment\nmunge\nsackd trixie  # newer\n\nslurmd\n"
+    assert image.packages(text, "trixie") == ["munge", "sackd", "slurmd"]
+    assert image.packages(text, "bookworm") == ["munge", "slurmd"]
+
+
+def test_a_bare_image_has_no_venv() -> None:
+    names = image.packages((image.RECIPE / "packages.txt").read_text(), "trixie")
+    assert "slurmctld" in names
+    assert not [name for name in names if "venv" in name or "pip" in name]
+
+
+def test_the_image_is_another_after_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "RECIPE", tmp_path)
+    (tmp_path / "file").write_text("one")
+    first = image.recipe_hash("trixie", "source")
+    assert image.recipe_hash("trixie", "source") == first
+    assert image.recipe_hash("bookworm", "source") != first
+    (tmp_path / "file").write_text("two")
+    assert image.recipe_hash("trixie", "source") != first
+
+
+def test_crun_is_left_alone_only_where_it_works() -> None:
+    v2 = machine.containers_conf(unified=True, open_files=20000, processes=32768)
+    v1 = machine.containers_conf(unified=False, open_files=20000, processes=32768)
+    assert '"nofile=20000:20000", "nproc=32768:32768"' in v1
+    assert 'runtime = "runc"' in v1
+    assert 'cgroup_manager = "cgroupfs"' in v1
+    assert v1.startswith(v2)
+    assert "runtime" not in v2
+
+
+def test_one_error_names_all_that_the_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(machine.shutil, "which", lambda command: None)
+    with pytest.raises(LabError) as caught:
+        machine.prepare(tmp_path)
+    text = str(caught.value)
+    assert "- root" in text
+    assert "- apt-get, to install podman, mmdebstrap, iproute2, iptables" in text
+
+
+@pytest.fixture
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Podman:
+    """A podman that says what it got, or fails as it is told."""
+    program = tmp_path / "podman"
+    program.write_text(
+        "#!/bin/sh\n"
+        "case $1 in\n"
+        'conf) echo "$CONTAINERS_CONF";;\n'
+        "in) cat;;\n"
+        "slow) exec sleep 20;;\n"
+        'bad) echo "Error: no such container" >&2; exit 125;;\n'
+        "esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return Podman(tmp_path / "containers.conf")
+
+
+def test_podman_gets_the_labs_configuration_and_its_input(podman: Podman, tmp_path: Path) -> None:
+    assert podman.text("conf").strip() == str(tmp_path / "containers.conf")
+    assert podman.run("in", data=b"bytes").stdout == b"bytes"
+    assert podman.run("in").stdout == b""
+
+
+def test_podmans_own_words_are_in_the_error(podman: Podman) -> None:
+    with pytest.raises(LabError, match="podman bad failed: Error: no such container"):
+        podman.run("bad")
+    assert podman.run("bad", check=False).returncode == 125
+
+
+def test_a_podman_that_hangs_is_ended(podman: Podman) -> None:
+    with pytest.raises(LabError, match=r"podman slow took longer than 0\.2 s"):
+        podman.run("slow", timeout=0.2)
+
+
+def test_no_podman_is_told_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LabError, match="podman is not installed"):
+        Podman(tmp_path / "containers.conf").run("ps")
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a/b", "-a", "a" * 32, "a b"])
+def test_a_name_that_podman_or_a_path_would_not_take_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(LabUsageError):
+        Lab(name, state_root=tmp_path)
+
+
+def test_a_machine_without_podman_has_no_lab_to_remove(tmp_path: Path) -> None:
+    lab = Lab("never", state_root=tmp_path)
+    assert lab.nodes() == []
+    assert lab.down() == []
+    with pytest.raises(LabUsageError, match="is not up"):
+        lab.scale("compute-nodes", 2)
