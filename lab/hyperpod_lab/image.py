@@ -95,7 +95,7 @@ def ensure(podman: Podman, release: Release, mirror: str | None, say: Callable[[
     # Two labs that start at once make it once.
     with podman.containers_conf.with_name(f"image-{release.value}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if podman.run("image", "exists", image, check=False).returncode == 0:
+        if podman.exists("image", image):
             return image
         say(f"building the {release.value} node image (once; one to two minutes)")
         with tempfile.TemporaryDirectory(prefix="hyperpod-lab-image-") as folder:

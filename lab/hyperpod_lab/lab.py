@@ -155,9 +155,9 @@ class Lab:
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
 
     def put(
-        self, node: str | Node, source: Path | bytes, dest: str, *, mode: int = 0o644, owner: str = "root:root"
+        self, node: str | Node, source: Path | bytes, dest: str, *, mode: int | None = None, owner: str = "root:root"
     ) -> None:
-        """Copy a file, a folder or bytes to an absolute path in a node."""
+        """Copy a file, a folder or bytes (0644 by default) to an absolute path in a node."""
         where = node if isinstance(node, Node) else self.node(node)
         archive = _tar({dest: source}, mode)
         self._in(where, ["tar", "--extract", "--no-same-owner", "--directory=/"], stdin=archive)
@@ -351,7 +351,7 @@ class Lab:
             self.podman.run("rm", "--force", "--ignore", "--time", "2", *containers, timeout=60 + 10 * len(containers))
 
     def _network_exists(self) -> bool:
-        return self.podman.run("network", "exists", self.network, check=False).returncode == 0
+        return self.podman.exists("network", self.network)
 
     def _ensure_network(self) -> IPv4Network:
         with (self.state_root / "subnets.lock").open("w") as handle:

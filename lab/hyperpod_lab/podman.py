@@ -54,6 +54,13 @@ class Podman:
             raise LabError(f"podman {' '.join(arguments[:2])} failed: {words}")
         return done
 
+    def exists(self, kind: str, name: str) -> bool:
+        """Whether there is such an ``image`` or ``network``; a podman that does not work is a LabError."""
+        done = self.run(kind, "exists", name, check=False)
+        if done.returncode not in (0, 1):
+            raise LabError(f"podman does not work on this machine: {done.stderr.decode(errors='replace').strip()}")
+        return done.returncode == 0
+
     def text(self, *arguments: str, timeout: float = 60) -> str:
         return self.run(*arguments, timeout=timeout).stdout.decode()
 

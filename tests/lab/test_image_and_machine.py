@@ -90,6 +90,7 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Podman:
         "case $1 in\n"
         'conf) echo "$CONTAINERS_CONF";;\n'
         "in) cat;;\n"
+        "image) exit $3;;\n"
         "slow) exec sleep 20;;\n"
         'bad) echo "Error: no such container" >&2; exit 125;;\n'
         "esac\n"
@@ -109,6 +110,13 @@ def test_podmans_own_words_are_in_the_error(podman: Podman) -> None:
     with pytest.raises(LabError, match="podman bad failed: Error: no such container"):
         podman.run("bad")
     assert podman.run("bad", check=False).returncode == 125
+
+
+def test_a_podman_that_does_not_work_is_no_absent_image(podman: Podman) -> None:
+    assert podman.exists("image", "0")
+    assert not podman.exists("image", "1")
+    with pytest.raises(LabError, match="podman does not work on this machine"):
+        podman.exists("image", "125")
 
 
 def test_a_podman_that_hangs_is_ended(podman: Podman) -> None:
