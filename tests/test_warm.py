@@ -168,7 +168,9 @@ SCENARIO = """
     - {name: copy, ansible.builtin.copy: {content: "{{ unicode }}\\n", dest: "{{ work }}/copied"}}
     - {name: copy again, ansible.builtin.copy: {content: "{{ unicode }}\\n", dest: "{{ work }}/copied"}}
     - {name: template, ansible.builtin.template: {src: source.j2, dest: "{{ work }}/templated", mode: "0600"}}
-    - {name: quoting, ansible.builtin.copy: {content: "\\nzip_data='QUJD',\\nZIPDATA = 'QUJD'\\n", dest: "{{ work }}/quoted"}}
+    - name: quoting
+      ansible.builtin.copy: {content: "\\nzip_data='QUJD',\\nZIPDATA = 'QUJD'\\n", dest: "{{ work }}/quoted"}
+    - {name: no link, ansible.builtin.file: {path: "{{ work }}/no/link", src: none, state: link}}
     - {name: file, ansible.builtin.file: {path: "{{ work }}/folder", state: directory}}
     - {name: link, ansible.builtin.file: {path: "{{ work }}/link", src: copied, state: link}}
     - {name: lineinfile, ansible.builtin.lineinfile: {path: "{{ work }}/lines", line: "{{ unicode }}", create: true}}

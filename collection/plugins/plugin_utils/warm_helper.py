@@ -387,15 +387,24 @@ def run(request: Request) -> None:
     sys.argv = [""]
     status: object = None
     try:
-        exec(compile(request.payload, "<stdin>", "exec", dont_inherit=True), MAIN.__dict__)  # noqa: S102
+        failure = execute(compile(request.payload, "<stdin>", "exec", dont_inherit=True))
+        if failure is not None:
+            trace = failure.__traceback__ and failure.__traceback__.tb_next  # without the frame of execute()
+            # Modules hook in here. As in the interpreter, the exception is no longer being handled.
+            sys.excepthook(type(failure), failure.with_traceback(trace), trace)
+            failure = trace = None  # and with it what its frames hold
+            status = 1
     except SystemExit as leave:
         status = leave.code
-    except Exception as error:
-        trace = error.__traceback__ and error.__traceback__.tb_next  # without this frame
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        trace = None  # what hangs on it goes, as at the end of an interpreter
-        status = 1
     leave_now(status)
+
+
+def execute(code: types.CodeType) -> Exception | None:
+    try:
+        exec(code, MAIN.__dict__)  # noqa: S102
+    except Exception as failure:
+        return failure
+    return None
 
 
 def leave_now(status: object) -> None:
