@@ -7,7 +7,12 @@ BIN := $(VENV)/bin
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv lab lab-down test lint unit molecule e2e bench bundle clean
+# Where pyenv has other Pythons, tox finds them on PATH.
+empty :=
+PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
+TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
+
+.PHONY: help venv lab lab-down test lint unit system e2e bench bundle clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,16 +32,27 @@ lab: venv ## Set up a Slurm cluster in local containers, by on_create.sh itself
 lab-down: venv ## Remove it
 	$(SUDO) $(BIN)/hyperpod-lifecycle lab down
 
-test: lint unit molecule e2e ## Run every test
+test: lint unit system e2e ## Run every test
 
-lint: venv ## ruff, mypy, ansible-lint
+lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/ansible-lint
+	ANSIBLE_HOME=.ansible $(BIN)/ansible-lint
+	@command -v shellcheck >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y shellcheck; }
+	shellcheck on_create.sh lab/image/*.sh .ci/run
 
-unit: venv ## pytest on every Python from 3.10 to 3.13 that this machine has
-	$(BIN)/python tests/pythons.py
+unit: venv ## What needs no root: on every Python from 3.10 to 3.13 that this machine has
+	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 2
+
+system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
+	$(SUDO) $(BIN)/pytest tests/system
+
+e2e: venv ## Clusters in local containers, and molecule on their nodes
+	$(SUDO) $(BIN)/pytest tests/e2e
+
+bench: venv ## Measure what README says
+	$(SUDO) $(BIN)/python bench/run.py
 
 bundle: venv ## The folder to upload to S3, in dist/upload
 	$(BIN)/hyperpod-lifecycle bundle dist/upload

@@ -318,7 +318,8 @@ def unknown_keys(model: Shape) -> list[str]:
 def _gather(model: Shape, at: Location, found: dict[Location, None]) -> None:
     # Recursion is bounded by the shapes, not by the input.
     for key in model.model_extra or ():
-        found[(*at, key)] = None
+        place = (*at, key)
+        found[place] = None
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         place = (*at, field.alias or name)

@@ -59,9 +59,7 @@ def test_check_and_diff_on_a_bare_node_change_nothing(lab: Lab, node: str) -> No
 @pytest.mark.parametrize("node", NODES)
 def test_molecule(lab: Lab, node: str) -> None:
     scenario = {"controller-machine-1": "controller", "login-group-1": "login", "compute-nodes-1": "compute"}[node]
-    molecule = (
-        f"cd {SCENARIOS} && PATH=/opt/molecule/venv/bin:$PATH molecule test --scenario-name {scenario}"
-    )
+    molecule = f"cd {SCENARIOS} && PATH=/opt/molecule/venv/bin:$PATH molecule test --scenario-name {scenario}"
     done = lab.exec(
         node, ["bash", "-c", molecule], env={"LC_ALL": "C.UTF-8", "HOME": "/root", "NO_COLOR": "1"}, timeout=400
     )

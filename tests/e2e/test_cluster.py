@@ -229,6 +229,12 @@ def test_misspelt_controller_group_stops_every_node_before_any_change(
 
 
 def units_and_slurm(lab: Lab, node: str) -> list[str]:
-    """A node but for the program itself and its log."""
-    ours = ("/opt/hyperpod-lifecycle", "/etc/hyperpod-lifecycle", "/var/log/provision", "/usr/local/bin")
-    return [line for line in snapshot(lab, node).splitlines() if not line.startswith(ours)]
+    """A node but for the program itself, its log, and the folders in which these are new."""
+    ours = (
+        "/opt/hyperpod-lifecycle",
+        "/etc/hyperpod-lifecycle",
+        "/var/log/provision",
+        "/usr/local/bin/hyperpod-lifecycle",
+    )
+    folders = ("/opt ", "/etc ", "/var/log ", "/usr/local/bin ")
+    return [line for line in snapshot(lab, node).splitlines() if not line.startswith((*ours, *folders))]

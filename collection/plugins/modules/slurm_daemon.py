@@ -80,7 +80,10 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state
 
-READY, NOT_REGISTERED, SILENT, BROKEN = "ready", "not_registered", "controller_silent", "broken"
+READY = "ready"
+NOT_REGISTERED = "not_registered"
+SILENT = "controller_silent"
+BROKEN = "broken"
 POLL_SECONDS = 0.25
 CONNECT_SECONDS = 2
 LINES = 12
