@@ -16,7 +16,7 @@ import yaml
 
 CASES = Path(__file__).parent / "cases"
 BASELINE = CASES / "01-legacy-baseline"
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 #: Ansible as a plain user has it: no setting of ours, nothing from the home directory.
 PLAIN_ANSIBLE = {

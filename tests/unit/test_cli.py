@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: options reach their module, output and exit codes are those documented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BASELINE, ROOT
+
+from hyperpod_lifecycle import __version__, cli, run
+from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
+from hyperpod_lifecycle.paths import Paths
+from hyperpod_lifecycle.report import Concern, Report
+
+FILES = (
+    "--resource-config",
+    str(BASELINE / "resource_config.json"),
+    "--provisioning-parameters",
+    str(BASELINE / "provisioning_parameters.json"),
+)
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    made = Paths(*(tmp_path / name for name in ("log", "run", "etc", "platform")))
+    monkeypatch.setattr(cli, "Paths", lambda: made)
+    return made
+
+
+@pytest.fixture
+def command(paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    def call(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["hyperpod-lifecycle", *arguments])
+        monkeypatch.setattr(sys.stdout, "reconfigure", lambda **_: None, raising=False)
+        monkeypatch.setattr(sys.stderr, "reconfigure", lambda **_: None, raising=False)
+        monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
+        monkeypatch.setattr(cli.app, "registered_groups", list(cli.app.registered_groups))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return Result(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[run.Options]:
+    """The options of each `apply`; the run itself is left out, since it would configure this machine."""
+    asked: list[run.Options] = []
+
+    def fake(options: run.Options, progress: Any, paths: Paths, site: run.Site) -> Report:
+        asked.append(options)
+        progress.say("slurm: ok")
+        made = Report(started="2026-11-30T10:00:00+00:00", node="n-1", node_type="compute")
+        if options.timeout == 1:
+            made.end(ExitCode.TIMEOUT, "slurm: Wait", "try again")
+        made.summary = made.sentence()
+        return made
+
+    monkeypatch.setattr(run, "apply", fake)
+    return asked
+
+
+def test_apply_hands_on_every_option(command: Command, applied: list[run.Options]) -> None:
+    words = "--tags slurm,verify --tags install --skip-tags fsx --check --diff -vv --connection local"
+    result = command("apply", *words.split(), "--timeout", "9", "--lock-wait", "2", *FILES, "--inventory", "there")
+    assert result.code == 0
+    assert applied == [
+        run.Options(
+            tags=("slurm", "verify", "install"),
+            skip_tags=("fsx",),
+            check=True,
+            diff=True,
+            verbosity=2,
+            connection="local",
+            timeout=9,
+            lock_wait=2,
+            resource_config=BASELINE / "resource_config.json",
+            provisioning_parameters=BASELINE / "provisioning_parameters.json",
+            inventory=Path("there"),
+        )
+    ]
+
+
+def test_the_defaults_of_the_command_are_those_of_the_run(command: Command, applied: list[run.Options]) -> None:
+    command("apply")
+    assert applied == [run.Options()]
+
+
+def test_the_last_line_is_the_sentence_and_the_exit_code_that_of_the_report(
+    command: Command, applied: list[run.Options]
+) -> None:
+    good = command("apply")
+    assert good.out.splitlines()[-1].startswith("hyperpod-lifecycle: n-1 (compute): ok: ")
+    bad = command("apply", "--timeout", "1")
+    assert bad.code == ExitCode.TIMEOUT
+    assert bad.err == "hyperpod-lifecycle: n-1 (compute): timeout: slurm: Wait; next: try again\n"
+
+
+def test_json_is_alone_on_standard_output(command: Command, applied: list[run.Options]) -> None:
+    result = command("apply", "--json")
+    assert json.loads(result.out)["node"] == "n-1"
+    assert result.err.splitlines()[0] == "slurm: ok"
+    assert result.err.splitlines()[-1].startswith("hyperpod-lifecycle: n-1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nope"], ["apply", "--nope"], ["apply", "--timeout", "0"], ["apply", "--connection", "ssh"], ["bundle"]],
+)
+def test_a_wrong_command_line_is_a_usage_error(
+    command: Command, applied: list[run.Options], arguments: list[str]
+) -> None:
+    result = command(*arguments)
+    assert (result.code, result.out) == (ExitCode.USAGE, "")
+    assert "Traceback" not in result.err
+    assert applied == []
+
+
+def test_plan_in_words_and_in_json(command: Command) -> None:
+    document = json.loads((BASELINE / "resource_config.json").read_text())
+    name = next(i["InstanceName"] for g in document["InstanceGroups"] for i in g["Instances"] or ())
+    words = command("plan", "--node", name, *FILES)
+    assert words.code == 0, words.err
+    assert words.out.startswith(f"{name}: ")
+    assert "platform" in words.out
+    made = json.loads(command("plan", "--node", name, "--json", *FILES).out)
+    assert made["node"] == name
+    assert {"node_type", "cluster", "concerns"} < set(made)
+    assert [concern["runs"] for concern in made["concerns"] if concern["name"] == "platform"] == [True]
+
+
+def test_plan_of_an_unknown_node_names_the_known_ones(command: Command) -> None:
+    result = command("plan", "--node", "nobody", *FILES)
+    assert (result.code, result.out) == (ExitCode.INPUT, "")
+    assert "Known instances" in result.err
+
+
+@pytest.mark.parametrize("option", ["--resource-config", "--provisioning-parameters", "--inventory"])
+@pytest.mark.parametrize("name", ["plan", "apply"])
+def test_a_file_that_is_not_there(
+    paths: Paths, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+) -> None:
+    result = command(name, *FILES, option, "/no/such/place")
+    assert result.code == ExitCode.INPUT
+    assert "/no/such/place" in result.err.splitlines()[-1]
+
+
+def test_report_shows_the_last_run_and_what_changed_since(paths: Paths, command: Command) -> None:
+    assert command("report").code == ExitCode.INPUT
+    last = Report(started="2026-11-30T10:00:00+00:00", concerns=[Concern("slurm", seconds=1.5)])
+    paths.platform_dir.mkdir()
+    config = paths.platform_dir / "resource_config.json"
+    config.write_text("{}")
+    last.inputs = {str(config): "another digest"}
+    last.summary = "the sentence"
+    last.write(paths.report_file)
+    shown = command("report", "--inventory", str(ROOT / "inventory"))
+    assert shown.code == 0
+    assert shown.out.splitlines()[0] == "slurm  ok        1.5 s"
+    assert f"note: {config} has changed since that run" in shown.out
+    assert shown.out.splitlines()[-1] == "2026-11-30T10:00:00+00:00: the sentence"
+    assert command("report", "--json").out == paths.report_file.read_text()
+
+
+def test_an_expected_error_is_one_message_and_a_defect_one_sentence(
+    paths: Paths, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def expected(*_: Any, **__: Any) -> None:
+        raise InputError([Problem("a.json", "key", "found x", "write y")])
+
+    monkeypatch.setattr("hyperpod_lifecycle.cluster.load", expected)
+    result = command("plan", *FILES)
+    assert (result.code, result.err) == (ExitCode.INPUT, "hyperpod-lifecycle: a.json: key: found x; write y\n")
+
+    monkeypatch.setattr("hyperpod_lifecycle.cluster.load", lambda *_, **__: 1 / 0)
+    result = command("plan", *FILES)
+    assert result.code == ExitCode.INTERNAL
+    assert result.err == (
+        "hyperpod-lifecycle: ZeroDivisionError: division by zero; "
+        f"this is a defect of ours; its traceback is in {paths.log_file}\n"
+    )
+    assert "ZeroDivisionError" in paths.log_file.read_text()
+
+
+def test_bundle_hands_on_its_options(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def build(*arguments: Any, **options: Any) -> Path:
+        options.pop("say")
+        asked.append((arguments, options))
+        return tmp_path
+
+    monkeypatch.setattr("hyperpod_lifecycle.bundle.build", build)
+    assert command("bundle", "there", "--python", "3.10", "--python", "3.11").code == 0
+    assert asked == [
+        ((Path("there"), ["3.10", "3.11"], "x86_64"), {"inventory": None, "provisioning_parameters": None})
+    ]
+
+
+def test_without_a_checkout_lab_says_what_it_needs(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    result = command("lab", "up", "--whatever")
+    assert result.code == ExitCode.USAGE
+    assert "needs a checkout" in result.err
+
+
+def test_it_starts_quickly_and_says_its_version() -> None:
+    script = "import sys; from hyperpod_lifecycle import cli; print(sorted(set(sys.modules) & {HEAVY}))".replace(
+        "HEAVY", "'ansible_runner', 'rich', 'pydantic', 'yaml', 'pexpect', 'ifaddr', 'hyperpod_lab', 'packaging'"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "[]\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "hyperpod_lifecycle.cli", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout == f"hyperpod-lifecycle {__version__}\n"

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run at a time, and the kernel frees the lock of a killed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hyperpod_lifecycle import lock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from hyperpod_lifecycle import lock
+with lock.hold(Path(sys.argv[1]), "the other command", 0, print):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run/lock"
+
+
+@pytest.fixture
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = hold(path, 60)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def hold(path: Path, seconds: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path), str(seconds)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_it_says_who_holds_it_and_only_root_may_look(path: Path) -> None:
+    with lock.hold(path, "a command", 0, pytest.fail):
+        content = json.loads(path.read_text())
+        assert (content["pid"], content["command"]) == (os.getpid(), "a command")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert path.read_text() == ""
+
+
+def test_a_second_one_waits_no_longer_than_told(path: Path, holder: subprocess.Popen[str]) -> None:
+    said: list[str] = []
+    began = time.monotonic()
+    with pytest.raises(lock.LockedError, match=rf"pid {holder.pid} since 20.*, the other command"):  # noqa: SIM117
+        with lock.hold(path, "mine", 0.5, said.append):
+            pytest.fail("it is not ours")
+    assert 0.5 <= time.monotonic() - began < 5
+    assert len(said) == 1
+    assert said[0].startswith("waiting up to 0.5 s for another run: pid ")
+
+
+def test_a_second_one_goes_on_when_the_first_has_ended(path: Path) -> None:
+    process = hold(path, 0.5)
+    with lock.hold(path, "mine", 30, lambda _: None):
+        assert json.loads(path.read_text())["command"] == "mine"
+    process.communicate()
+
+
+def test_a_killed_holder_holds_nothing(path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    with lock.hold(path, "mine", 0, pytest.fail):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_a_child_does_not_inherit_it(path: Path) -> None:
+    with lock.hold(path, "mine", 0, pytest.fail):
+        child = subprocess.Popen(["sleep", "60"])
+    try:
+        with lock.hold(path, "mine", 0, pytest.fail):
+            assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
+def test_a_holder_that_has_not_written_its_name_yet(path: Path, content: str) -> None:
+    path.parent.mkdir()
+    path.write_text(content)
+    assert lock.holder(path) == "a run that is just starting"

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan is what Ansible says, not a second list."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import BASELINE, ROOT
+
+from hyperpod_lifecycle import plan
+from hyperpod_lifecycle.cluster import Node, load
+from hyperpod_lifecycle.errors import InputError, LifecycleError
+
+
+def node(name: str) -> Node:
+    return load(BASELINE / "resource_config.json", BASELINE / "provisioning_parameters.json").node_by_name(name)
+
+
+@pytest.fixture
+def collections(tmp_path: Path) -> dict[str, str]:
+    """The collection with two further concerns: one for controllers, one switched off."""
+    path = tmp_path / "collections/ansible_collections/hyperpod/lifecycle"
+    shutil.copytree(ROOT / "collection", path)
+    shutil.copytree(ROOT / "inventory_plugins", path / "plugins/inventory")
+    site = yaml.safe_load((path / "playbooks/site.yml").read_text())
+    for concern, hosts in (("books", ["controller"]), ("lights", ["compute"])):
+        role = path / "roles" / concern
+        for folder in ("tasks", "defaults"):
+            (role / folder).mkdir(parents=True)
+        (role / "tasks/main.yml").write_text("---\n[]\n")
+        (role / "defaults/main.yml").write_text(
+            '---\nlights_enabled: "{{ 1 > 2 }}"\n' if concern == "lights" else "---\n{}\n"
+        )
+        play = {"name": concern, "hosts": hosts, "gather_facts": False, "roles": [f"hyperpod.lifecycle.{concern}"]}
+        (path / f"playbooks/{concern}.yml").write_text(yaml.safe_dump([play]))
+        site.append({"ansible.builtin.import_playbook": f"hyperpod.lifecycle.{concern}"})
+    (path / "playbooks/site.yml").write_text(yaml.safe_dump(site))
+    return {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections")}
+
+
+@pytest.mark.parametrize(
+    ("name", "node_type"), [("brain-1", "controller"), ("door-1", "login"), ("muscle-2", "compute")]
+)
+def test_plan_of_each_node_type(source: Callable[..., Path], name: str, node_type: str) -> None:
+    made = plan.make(node(name), source(node=name), {})
+    assert (made.node, made.node_type, made.cluster) == (name, node_type, "otter")
+    assert [concern.name for concern in made.concerns] == ["platform", "slurm"]
+    assert all(concern.runs for concern in made.concerns)
+
+
+def test_plan_says_why_a_concern_does_not_run(source: Callable[..., Path], collections: dict[str, str]) -> None:
+    made = plan.make(node("muscle-2"), source(node="muscle-2"), collections).to_dict()
+    concerns = {concern["name"]: concern for concern in made["concerns"]}
+    assert list(concerns) == ["platform", "slurm", "books", "lights"]
+    assert not concerns["books"]["runs"]
+    assert concerns["books"]["reason"] == "it is for controller; this node is compute"
+    assert not concerns["lights"]["runs"]
+    assert concerns["lights"]["reason"] == "lights_enabled is false"
+    assert concerns["slurm"]["runs"]
+
+
+def test_plan_refuses_a_mistyped_setting(source: Callable[..., Path], tmp_path: Path) -> None:
+    path = source(node="muscle-2")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/compute.yml").write_text("slurm_log_siez: 10M\n")
+    with pytest.raises(InputError, match="slurm_log_siez.*did you mean slurm_log_size"):
+        plan.make(node("muscle-2"), path, {})
+
+
+def test_plan_passes_on_what_ansible_says(source: Callable[..., Path]) -> None:
+    with pytest.raises(LifecycleError, match="the following are known|choices|connection"):
+        plan.make(node("muscle-2"), source(node="muscle-2", connection="telepathy"), {})

@@ -1,0 +1,573 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run through the real ansible-runner, with small playbooks on this machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hyperpod_lifecycle import processes, run
+from hyperpod_lifecycle.addresses import own_addresses
+from hyperpod_lifecycle.errors import ExitCode
+from hyperpod_lifecycle.paths import Paths
+from hyperpod_lifecycle.progress import Progress
+from hyperpod_lifecycle.report import Report, read
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a run configures this machine, as root only")
+
+NAME = "workers-1"
+
+PLATFORM = """
+- name: platform
+  hosts: hyperpod
+  gather_facts: false
+  tags: [always]
+  tasks:
+    - name: Look
+      ansible.builtin.assert: {that: hyperpod_node_type == 'compute', quiet: true}
+"""
+
+
+@dataclass
+class Machine:
+    """This machine as a node, with directories of its own."""
+
+    root: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    screen: str = ""
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(self.root / "log", self.root / "run", self.root / "etc", self.root / "platform")
+
+    @property
+    def site(self) -> Path:
+        return self.root / "site.yml"
+
+    def write_site(self, plays: str) -> None:
+        self.site.write_text(textwrap.dedent(plays), encoding="utf-8")
+
+    def apply(self, plays: str, **options: Any) -> Report:
+        self.write_site(plays)
+        screen = io.StringIO()
+        log = None if options.get("check") else self.paths.log_file
+        asked = run.Options(connection="local", **options)
+        report = run.apply(asked, Progress(screen, log), self.paths, run.Site(playbook=str(self.site)))
+        self.screen = screen.getvalue()
+        return report
+
+    def start(self, plays: str, **options: Any) -> subprocess.Popen[str]:
+        """The same in a process of its own."""
+        self.write_site(plays)
+        script = f"""
+            import sys
+            from pathlib import Path
+            from hyperpod_lifecycle import run
+            from hyperpod_lifecycle.paths import Paths
+            from hyperpod_lifecycle.progress import Progress
+            paths = Paths(*(Path({str(self.root)!r}, name) for name in ("log", "run", "etc", "platform")))
+            options = run.Options(connection="local", **{options!r})
+            site = run.Site(playbook={str(self.site)!r})
+            report = run.apply(options, Progress(sys.stdout, paths.log_file), paths, site)
+            print(report.summary)
+            sys.exit(report.exit_code)
+        """
+        return subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def marked(self) -> list[int]:
+        """Processes of any run of this machine."""
+        return sorted(processes._family(self.paths.run_dir))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    made.paths.platform_dir.mkdir()
+    address = next(iter(sorted(a for a in own_addresses() if "." in a and not a.startswith("127."))), "127.0.0.1")
+    others = [a for a in ("10.255.0.1", "10.255.0.2") if a != address]
+    write(
+        made.paths.platform_dir / "resource_config.json",
+        {
+            "ClusterConfig": {
+                "ClusterName": "tiny",
+                "ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/x",
+            },
+            "InstanceGroups": [
+                group("head", others[0]),
+                group("workers", address),
+            ],
+        },
+    )
+    write(
+        made.paths.platform_dir / "provisioning_parameters.json",
+        {
+            "version": "1.0.0",
+            "workload_manager": "slurm",
+            "controller_group": "head",
+            "worker_groups": [{"instance_group_name": "workers", "partition_name": "dev1"}],
+        },
+    )
+    yield made
+    processes.sweep(made.paths.run_dir)
+
+
+def group(name: str, address: str) -> dict[str, Any]:
+    instance = {
+        "InstanceName": f"{name}-1",
+        "AgentIpAddress": "169.254.0.1",
+        "CustomerIpAddress": address,
+        "InstanceId": f"i-{name}",
+    }
+    return {"Name": name, "InstanceType": "ml.m5.large", "Instances": [instance]}
+
+
+def write(path: Path, document: Any) -> None:
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def statuses(report: Report) -> dict[str, str]:
+    return {concern.name: concern.status for concern in report.concerns}
+
+
+# --- how a run can end ---
+
+
+def test_a_good_run(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM
+        + """
+- name: paint
+  hosts: compute
+  gather_facts: false
+  tags: [paint]
+  tasks:
+    - name: Write
+      ansible.builtin.copy: {content: "{{ hyperpod_instance_name }}", dest: PLACE/painted, mode: "0644"}
+    - name: Tell
+      ansible.builtin.set_stats:
+        data: {hyperpod_notes: {paint: two coats}}
+        aggregate: true
+        per_host: false
+- name: books
+  hosts: controller
+  gather_facts: false
+  tasks: [{name: Never here, ansible.builtin.fail: {}}]
+""".replace("PLACE", str(machine.root))
+    )
+    assert report.summary.startswith(f"hyperpod-lifecycle: {NAME} (compute): ok: 2 concerns, 1 changed, ")
+    assert report.summary.endswith("; paint: two coats")
+    assert (machine.root / "painted").read_text() == NAME
+    assert statuses(report) == {"platform": "ok", "paint": "ok"}
+    assert [(task.concern, task.task) for task in report.changed_tasks] == [("paint", "Write")]
+    assert report.changed_tasks[0].path.startswith(f"{machine.site}:")
+    assert (report.exit_code, report.cluster, report.failed_tasks) == (ExitCode.OK, "tiny", [])
+    assert read(machine.paths.report_file).to_json() == report.to_json()
+    assert stat.S_IMODE(machine.paths.report_file.stat().st_mode) == 0o600
+    log = machine.paths.log_file.read_text()
+    assert "paint: ok: 1 changed, " in log
+    assert log.rstrip().endswith(report.summary)
+
+
+def test_a_failure_names_concern_task_reason_and_next_step(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM
+        + """
+- name: paint
+  hosts: compute
+  gather_facts: false
+  tasks:
+    - name: Stir
+      ansible.builtin.command: {cmd: "sh -c 'echo first >&2; echo the lid is stuck >&2; exit 3'"}
+- name: frame
+  hosts: compute
+  gather_facts: false
+  tasks: [{name: Cut, ansible.builtin.debug: {}}]
+- name: books
+  hosts: controller
+  gather_facts: false
+  tasks: [{name: Never here, ansible.builtin.fail: {}}]
+"""
+    )
+    assert report.exit_code == ExitCode.FAILED
+    assert report.summary == (
+        f"hyperpod-lifecycle: {NAME} (compute): failed: paint: Stir: return code 3 | first | the lid is stuck; "
+        f"next: fix the cause (log: {machine.paths.log_file}), then run it again: hyperpod-lifecycle apply"
+    )
+    assert statuses(report) == {"platform": "ok", "paint": "failed", "frame": "not_run"}
+    assert "paint: failed: Stir: return code 3" in machine.paths.log_file.read_text()
+
+
+def test_a_rescued_failure_is_degraded_and_an_ignored_one_is_not(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM
+        + """
+- name: radio
+  hosts: compute
+  gather_facts: false
+  tasks:
+    - block:
+        - name: Tune
+          ansible.builtin.fail: {msg: no signal}
+      rescue: [{name: Go on, ansible.builtin.debug: {}}]
+- name: paint
+  hosts: compute
+  gather_facts: false
+  tasks: [{name: Shrug, ansible.builtin.fail: {msg: never mind}, ignore_errors: true}]
+"""
+    )
+    assert statuses(report) == {"platform": "ok", "radio": "degraded", "paint": "ok"}
+    assert (report.exit_code, report.status) == (ExitCode.OK, "degraded")
+    assert "radio: Tune: no signal" in report.summary
+
+
+def test_an_unreachable_node_is_a_failure(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM
+        + """
+- name: paint
+  hosts: compute
+  gather_facts: false
+  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9, ansible_ssh_timeout: 2}
+  tasks: [{name: Call, ansible.builtin.ping: {}}]
+"""
+    )
+    assert (report.exit_code, statuses(report)["paint"]) == (ExitCode.FAILED, "failed")
+    assert "paint: Call: unreachable: " in report.summary
+
+
+@pytest.mark.parametrize(
+    ("plays", "words"),
+    [
+        ("- name: paint\n  hosts: compute\n  tasks: [{no_such_module: {}}]\n", "no_such_module"),
+        ("- name: paint\n  hosts: nobody\n  tasks: [{ansible.builtin.debug: {}}]\n", "configured no host"),
+        ("- name: paint\n  hosts: [\n", "site.yml"),
+        ("- hosts: localhost\n  gather_facts: false\n  tasks: [{ansible.builtin.debug: {}}]\n", "configured localhost"),
+    ],
+)
+def test_ansible_that_does_nothing_here_has_failed(machine: Machine, plays: str, words: str) -> None:
+    report = machine.apply(plays)
+    assert report.exit_code == ExitCode.FAILED
+    assert words in report.summary
+
+
+def test_a_broken_inventory_fails_with_its_own_reason(machine: Machine) -> None:
+    inventory = machine.root / "settings"
+    inventory.mkdir()
+    (inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\nconection: local\n")
+    report = machine.apply(PLATFORM, inventory=inventory)
+    assert report.exit_code == ExitCode.FAILED
+    assert f"failed: Ansible: {inventory}/hyperpod.yml: unknown option conection; " in report.summary
+    assert "caused by" not in report.summary
+
+
+# --- inputs ---
+
+
+def test_wrong_input_changes_nothing_and_names_every_problem(machine: Machine) -> None:
+    file = machine.paths.platform_dir / "provisioning_parameters.json"
+    parameters = json.loads(file.read_text())
+    write(file, {**parameters, "controller_group": "heads", "workload_manager": "pbs"})
+    report = machine.apply(
+        f"- hosts: all\n  tasks: [{{ansible.builtin.file: {{path: {machine.root}/x, state: touch}}}}]"
+    )
+    assert (report.exit_code, report.status) == (ExitCode.INPUT, "invalid")
+    assert "(and 1 more, above)" in report.summary
+    assert "heads" in machine.screen
+    assert "pbs" in machine.screen
+    assert not (machine.root / "x").exists()
+    assert not machine.paths.etc_dir.exists()
+
+
+def test_broken_yaml_of_the_user_is_named_with_its_place(machine: Machine) -> None:
+    variables = machine.paths.inventory / "group_vars"
+    variables.mkdir(parents=True)
+    (variables / "all.yml").write_text("a: 1\nb: [\n")
+    (variables / "compute.yml").write_text("secret: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  31\n")
+    report = machine.apply(PLATFORM)
+    assert report.exit_code == ExitCode.INPUT
+    assert f"invalid: {variables}/all.yml: line 3 column 1: " in report.summary
+    assert "compute.yml" not in machine.screen
+
+
+def test_a_later_run_uses_the_kept_copies_and_says_so(machine: Machine) -> None:
+    assert machine.apply(PLATFORM).status == "ok"
+    for file in machine.paths.platform_dir.iterdir():
+        file.unlink()
+    report = machine.apply(PLATFORM)
+    assert report.status == "ok"
+    assert sum("used the copy" in note for note in report.notes) == 2
+    for copy in machine.paths.etc_dir.iterdir():
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert stat.S_IMODE(machine.paths.etc_dir.stat().st_mode) == 0o700
+
+
+def test_the_users_variables_apply_and_the_node_of_a_plan_does_not(machine: Machine) -> None:
+    machine.paths.inventory.mkdir(parents=True)
+    (machine.paths.inventory / "group_vars").mkdir()
+    (machine.paths.inventory / "group_vars/compute.yml").write_text("colour: green\n")
+    plays = PLATFORM + "    - {name: Same, ansible.builtin.assert: {that: colour == 'green', quiet: true}}\n"
+    assert machine.apply(plays).status == "ok"
+    (machine.paths.inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\nnode: head-1\n")
+    report = machine.apply(plays)
+    assert report.exit_code == ExitCode.INPUT
+    assert "found head-1, and this machine is workers-1" in report.summary
+
+
+# --- tags and check mode ---
+
+TWO = (
+    PLATFORM
+    + """
+- name: paint
+  hosts: compute
+  gather_facts: false
+  tags: [paint]
+  tasks:
+    - name: Spec
+      ansible.builtin.validate_argument_spec: {argument_spec: {}}
+      tags: [always]
+    - {name: Brush, ansible.builtin.command: "true", tags: [install]}
+    - {name: Dry, ansible.builtin.debug: {}, tags: [verify]}
+- name: frame
+  hosts: compute
+  gather_facts: false
+  tags: [frame]
+  tasks:
+    - name: Spec
+      ansible.builtin.validate_argument_spec: {argument_spec: {}}
+      tags: [always]
+    - {name: Cut, ansible.builtin.command: "true", tags: [install]}
+    - {name: Burn, ansible.builtin.fail: {}, tags: [never, burn]}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "concerns", "changed"),
+    [
+        ({"tags": ("paint",)}, {"platform", "paint"}, 1),
+        ({"tags": ("install",)}, {"platform", "paint", "frame"}, 2),
+        ({"tags": ("verify",)}, {"platform", "paint"}, 0),
+        ({"skip_tags": ("paint",)}, {"platform", "frame"}, 1),
+        ({"tags": ("all",), "skip_tags": ("install",)}, {"platform", "paint"}, 0),
+    ],
+)
+def test_tags_select_concerns_and_phases(
+    machine: Machine, options: dict[str, Any], concerns: set[str], changed: int
+) -> None:
+    report = machine.apply(TWO, **options)
+    assert (report.status, set(statuses(report))) == ("ok", concerns)
+    assert len(report.changed_tasks) == changed
+
+
+def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: Machine) -> None:
+    report = machine.apply(TWO, tags=("pant", "frame"))
+    assert report.exit_code == ExitCode.INPUT
+    assert "no task has the tag 'pant'" in report.summary
+    assert "burn, frame, install, never, paint" in report.summary
+    assert report.concerns == []
+
+
+def test_tags_of_another_node_type_are_no_error_and_not_silent(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM + "- name: books\n  hosts: controller\n  tags: [books]\n  tasks: [{ansible.builtin.debug: {}}]\n",
+        tags=("books",),
+    )
+    assert (report.status, set(statuses(report))) == ("ok", {"platform"})
+    assert report.summary.endswith("; nothing that is for this node has these tags")
+
+
+def test_check_leaves_no_trace(machine: Machine) -> None:
+    plays = f"""{PLATFORM}
+    - {{name: Write, ansible.builtin.copy: {{content: hello, dest: {machine.root}/x, mode: "0644"}}}}
+"""
+    report = machine.apply(plays, check=True, diff=True)
+    assert "ok: check only, 1 concern, 1 would change" in report.summary
+    assert "+hello" in machine.screen
+    left = {path.name for path in machine.root.iterdir()}
+    assert left == {"platform", "run", "site.yml"}
+    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+
+
+def test_verbose_adds_a_line_per_task_and_twice_ansibles_own(machine: Machine) -> None:
+    machine.apply(PLATFORM)
+    assert "Look" not in machine.screen
+    machine.apply(PLATFORM, verbosity=1)
+    assert "platform: Look: ok, 0." in machine.screen
+    assert "PLAY [" not in machine.screen
+    machine.apply(PLATFORM, verbosity=2)
+    assert "PLAY [platform]" in machine.screen
+
+
+# --- nothing is left behind ---
+
+
+def test_no_value_stays_behind_and_none_of_the_environment_gets_in(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "sentinel-environment")
+    machine.paths.inventory.mkdir(parents=True)
+    (machine.paths.inventory / "group_vars").mkdir()
+    (machine.paths.inventory / "group_vars/all.yml").write_text("secret: sentinel-variable\n")
+    report = machine.apply(
+        PLATFORM
+        + f"""
+    - name: Use
+      ansible.builtin.copy: {{content: "{{{{ secret }}}}", dest: {machine.root}/target, mode: "0600"}}
+      no_log: true
+      diff: false
+    - {{name: See, ansible.builtin.command: env, register: seen}}
+    - {{name: Same, ansible.builtin.assert: {{that: "'SOME_TOKEN' not in seen.stdout", quiet: true}}}}
+    - name: Break
+      ansible.builtin.command: {{cmd: "sh -c 'echo {{{{ secret }}}} >&2; exit 1'"}}
+      no_log: true
+""",
+        verbosity=2,
+    )
+    assert report.exit_code == ExitCode.FAILED
+    assert "platform: Break: its result is hidden (no_log)" in report.summary
+    assert os.environ["SOME_TOKEN"] == "sentinel-environment"
+    assert "sentinel" not in machine.screen + report.to_json()
+    mine = {machine.paths.inventory / "group_vars/all.yml", machine.root / "target"}
+    for path in machine.root.rglob("*"):
+        if path.is_file() and path not in mine:
+            assert b"sentinel" not in path.read_bytes(), path
+    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+
+
+# A child in a session of its own, as Ansible's workers make them, and one whose environment was emptied.
+LINGER = (
+    PLATFORM
+    + """
+    - name: Linger
+      ansible.builtin.command: {cmd: "sh -c 'setsid sleep 300 & env -i sleep 300 & touch ROOT/started; sleep 300'"}
+"""
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_everything_at_once_and_says_so(machine: Machine, number: signal.Signals) -> None:
+    started = machine.start(LINGER.replace("ROOT", str(machine.root)))
+    wait_for((machine.root / "started").exists)
+    assert len(machine.marked()) >= 5  # ansible-playbook, a worker, the module, sh and the sleeps
+    began = time.monotonic()
+    started.send_signal(number)
+    output = started.communicate(timeout=20)[0]
+    assert time.monotonic() - began < 10
+    assert started.returncode == ExitCode.INTERRUPTED
+    assert output.splitlines()[-1].startswith(
+        f"hyperpod-lifecycle: {NAME} (compute): interrupted: platform: Linger: stopped by {number.name}; next: "
+    )
+    assert machine.marked() == []
+    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+    assert read(machine.paths.report_file).status == "interrupted"
+    assert statuses(read(machine.paths.report_file)) == {"platform": "failed"}
+
+
+def test_a_signal_before_the_first_task(machine: Machine) -> None:
+    file = machine.paths.platform_dir / "resource_config.json"
+    document = json.loads(file.read_text())
+    document["InstanceGroups"][1]["Instances"][0]["CustomerIpAddress"] = "203.0.113.1"
+    write(file, document)
+    started = machine.start(PLATFORM)
+    wait_for(lambda: machine.paths.lock_file.exists() and machine.paths.lock_file.read_text())
+    time.sleep(1)  # it now looks for its address, again and again
+    started.terminate()
+    output = started.communicate(timeout=20)[0]
+    assert started.returncode == ExitCode.INTERRUPTED
+    assert "interrupted: stopped by SIGTERM before the first task" in output.splitlines()[-1]
+
+
+def test_the_time_limit_ends_everything(machine: Machine) -> None:
+    later = (
+        "\n- name: frame\n  hosts: compute\n  gather_facts: false\n  tasks: [{name: Cut, ansible.builtin.debug: {}}]\n"
+    )
+    report = machine.apply(LINGER.replace("ROOT", str(machine.root)) + later, timeout=8)
+    assert (report.exit_code, report.status) == (ExitCode.TIMEOUT, "timeout")
+    assert "platform: Linger: not finished after 8 s; next: " in report.summary
+    assert 8 <= report.seconds < 18
+    assert statuses(report) == {"platform": "failed", "frame": "not_run"}
+    assert machine.marked() == []
+
+
+def test_a_killed_run_is_cleaned_up_by_the_next(machine: Machine) -> None:
+    started = machine.start(LINGER.replace("ROOT", str(machine.root)))
+    wait_for((machine.root / "started").exists)
+    started.kill()
+    started.wait()
+    assert len(machine.marked()) >= 2
+    assert len(list(machine.paths.run_dir.glob("run-*"))) == 1
+    began = time.monotonic()
+    report = machine.apply(PLATFORM, lock_wait=0)
+    assert report.status == "ok"
+    assert time.monotonic() - began < 10
+    assert machine.marked() == []
+    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+
+
+def test_a_process_that_a_task_left_behind_is_ended(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM + "    - {name: Leave, ansible.builtin.shell: 'setsid sleep 300 >/dev/null 2>&1 &'}\n"
+    )
+    assert report.status == "ok"
+    assert machine.marked() == []
+
+
+def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
+    started = machine.start(LINGER.replace("ROOT", str(machine.root)))
+    wait_for((machine.root / "started").exists)
+    report = machine.apply((machine.site).read_text(), lock_wait=0.5)
+    assert (report.exit_code, report.status) == (ExitCode.LOCKED, "locked")
+    assert f"another run holds this node: pid {started.pid} since 20" in report.summary
+    assert "hyperpod-lifecycle apply; next:" in report.summary
+    assert not machine.paths.report_file.exists()
+    assert len(machine.marked()) >= 5, "the run in progress goes on"
+    started.terminate()
+    started.communicate(timeout=20)
+
+
+def test_a_defect_of_ours_is_an_error_with_its_traceback_in_the_log(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(*_: Any) -> None:
+        raise KeyError("broken")
+
+    monkeypatch.setattr("hyperpod_lifecycle.events.Events._runner_on_ok", defect)
+    report = machine.apply(PLATFORM)
+    assert (report.exit_code, report.status) == (ExitCode.INTERNAL, "error")
+    assert "RuntimeError: KeyError: 'broken'; next: this is a defect of ours; its traceback is in " in report.summary
+    assert "Traceback" in machine.paths.log_file.read_text()
+    assert "Traceback" not in machine.screen
+    assert read(machine.paths.report_file).status == "error"
+
+
+def test_tasks_get_the_usual_umask_and_no_terminal_is_needed(machine: Machine) -> None:
+    before = os.umask(0o077)
+    try:
+        report = machine.apply(PLATFORM + f"    - {{name: T, ansible.builtin.command: touch {machine.root}/x}}\n")
+    finally:
+        os.umask(before)
+    assert report.status == "ok"
+    assert stat.S_IMODE((machine.root / "x").stat().st_mode) == 0o644

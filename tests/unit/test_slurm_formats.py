@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's text formats, as the modules read and write them."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+
+CONF = """\
+# SlurmctldHost=comment(1.1.1.1)
+ClusterName=otter
+SlurmctldHost=ip-10-0-0-10(10.0.0.10)
+slurmctldhost = ip-10-0-0-7 ( not one )
+SlurmctldHost=ip-10-0-0-8
+NodeName=ip-10-0-1-1 NodeAddr=10.0.1.1 \\
+   CPUs=4
+NodeName=ip-10-0-1-2 CPUs=4 # the second
+PartitionName=dev Nodes=ALL
+TaskPlugin=task/none
+Include accounting.conf
+"""
+
+
+def test_controllers_are_whole_names_and_addresses() -> None:
+    assert slurm.controllers(CONF) == ["ip-10-0-0-10", "10.0.0.10", "ip-10-0-0-8"]
+    assert "10.0.0.1" not in slurm.controllers(CONF)
+
+
+def test_managed_parameters_keep_order_and_join_continued_lines() -> None:
+    managed = slurm.managed(CONF)
+    assert managed["NodeName"] == ["ip-10-0-1-1 NodeAddr=10.0.1.1 CPUs=4", "ip-10-0-1-2 CPUs=4"]
+    assert managed["TaskPlugin"] == ["task/none"]
+    assert "Include" not in managed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("TaskPlugin=task/none", "TaskPlugin=task/cgroup", ["TaskPlugin=task/none became task/cgroup"]),
+        ("TaskPlugin=task/none\n", "", ["TaskPlugin=task/none became absent"]),
+        ("PartitionName=dev Nodes=ALL\n", "", ["PartitionName=dev Nodes=ALL"]),
+        ("CPUs=4 # the second", "CPUs=8", ["NodeName=ip-10-0-1-2 CPUs=4"]),
+        ("PartitionName=dev", "NodeName=ip-10-0-1-3 CPUs=4\nPartitionName=dev", []),
+        ("Include accounting.conf", "Include other.conf", []),
+    ],
+)
+def test_lost_parameters(old: str, new: str, expected: list[str]) -> None:
+    assert old in CONF
+    assert slurm.lost(slurm.managed(CONF), slurm.managed(CONF.replace(old, new))) == expected
+
+
+def test_lost_lines_of_gres_conf() -> None:
+    before = slurm.managed("", "NodeName=a Name=gpu  File=/dev/nvidia[0-7] # eight\n")
+    assert slurm.lost(before, slurm.managed("", "NodeName=a Name=gpu File=/dev/nvidia[0-7]\nNodeName=b\n")) == []
+    assert slurm.lost(before, slurm.managed("", "")) == ["gres.conf=NodeName=a Name=gpu File=/dev/nvidia[0-7]"]
+
+
+def test_wildcard_includes_become_explicit_and_follow_the_folder() -> None:
+    first = slurm.expand_includes("required a.so\ninclude /d/*.conf\n", lambda pattern: ["/d/x.conf", "/d/y.conf"])
+    assert first.splitlines() == [
+        "required a.so",
+        "# hyperpod-lifecycle: was include /d/*.conf",
+        "include /d/x.conf",
+        "include /d/y.conf",
+        "# hyperpod-lifecycle: end of include",
+    ]
+    assert slurm.expand_includes(first, lambda pattern: ["/d/x.conf", "/d/y.conf"]) == first, "again changes nothing"
+    assert "x.conf" not in slurm.expand_includes(first, lambda pattern: ["/d/y.conf"]), "a file that has gone"
+    explicit = "include /d/one.conf\noptional b.so\n"
+    assert slurm.expand_includes(explicit, lambda pattern: pytest.fail("nothing to expand")) == explicit
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("IDLE", ("IDLE", set())),
+        ("IDLE*+DRAIN", ("IDLE", {"DRAIN", "NOT_RESPONDING"})),
+        ("DOWN+INVALID_REG", ("DOWN", {"INVALID_REG"})),
+        ("UNKNOWN*", ("UNKNOWN", {"NOT_RESPONDING"})),
+        ("DOWN+NOT_RESPONDING", ("DOWN", {"NOT_RESPONDING"})),
+    ],
+)
+def test_node_state(state: str, expected: tuple[str, set[str]]) -> None:
+    base, flags = slurm.node_state(f"NodeName=a Arch=x86_64 State={state} ThreadsPerCore=1")
+    assert (base, set(flags)) == expected
+
+
+UNIT = "[Service]\nType=notify\nExecStart=/opt/slurm/sbin/slurmd --systemd {options}\nExecReload=/bin/kill -HUP \n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "$SLURMD_OPTIONS",
+        "--conf-server 10.0.0.1 $SLURMD_OPTIONS",
+        "--conf-server=10.0.0.1:6817,10.0.0.2:6817 $SLURMD_OPTIONS",
+    ],
+)
+def test_drop_in_replaces_what_other_scripts_have_put_into_the_unit(options: str) -> None:
+    lines = slurm.drop_in(UNIT.format(options=options), "10.0.0.9:6817", 10).splitlines()
+    assert lines.index("ExecStart=") < lines.index(
+        "ExecStart=/opt/slurm/sbin/slurmd --systemd $SLURMD_OPTIONS --conf-server 10.0.0.9:6817"
+    )
+    assert "10.0.0.1" not in " ".join(lines)
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in lines
+
+
+def test_drop_in_of_slurmctld_has_no_conf_server() -> None:
+    assert "ExecStart" not in slurm.drop_in(UNIT.format(options=""), "", 10)
