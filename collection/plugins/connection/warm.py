@@ -64,7 +64,7 @@ from ansible.utils.display import Display
 
 display = Display()
 
-HELPER = Path(__file__).parent.parent / "plugin_utils" / "warm_helper.py"
+HELPER = Path(__file__).resolve().parents[1] / "plugin_utils" / "warm_helper.py"
 SHELL_SUFFIX = " && sleep 0"  # ansible-core before 2.21 ends every command with it
 # An interpreter reads these at its start; a task that sets one differently gets another helper.
 START_VARIABLES = re.compile(r"(PYTHON|LC_|LD_|MALLOC_|OPENSSL_).*|LANG|HOME|GLIBC_TUNABLES")
