@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 NODE_PYTHON = "/usr/bin/python3"
 WARM = "hyperpod.lifecycle.warm"
