@@ -321,7 +321,7 @@ VARYING = (
     (r"\bkept\w{8}\b", "kept"),
     (r"/tmp/tmp\w+|/tmp\w{8}\b", "/tmpX"),
 )
-VARYING_KEYS = {"atime", "mtime", "ctime", "inode", "ansible_job_id", "results_file", "frame", "version"}
+VARYING_KEYS = {"atime", "mtime", "ctime", "inode", "ansible_job_id", "results_file", "frame", "version", "attempts"}
 VARYING_KEYS |= {"ansible_date_time", "_original_basename"}
 
 
