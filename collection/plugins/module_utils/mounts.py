@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mounts, fstab and unit names as text. Standard library only: it runs on the node, and it touches nothing there."""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+
+#: An option that mount ignores and that says whose line in fstab it is.
+MARK = "x-hyperpod-lifecycle"
+
+#: What systemd needs to mount on first access, after the network.
+SYSTEMD_OPTIONS = ("_netdev", "x-systemd.automount", "x-systemd.requires=network-online.target")
+
+#: The type in fstab, by kind of file system.
+FSTAB_TYPES = {"lustre": "lustre", "openzfs": "nfs"}
+
+#: One line of mountinfo. `root` is the part of the file system that is mounted.
+Mount = namedtuple("Mount", "id parent root path kind source")
+
+#: One line of fstab, with its place in the file.
+Entry = namedtuple("Entry", "number source path kind options")
+
+
+def unescape(text):
+    """Text of mountinfo or fstab, where a blank is ``\\040``."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+
+
+def escape(text):
+    """Text for a field of fstab."""
+    return re.sub(r"[\s\\#]", lambda match: f"\\{ord(match.group()):03o}", text)
+
+
+def parse(mountinfo):
+    """The lines of ``/proc/self/mountinfo``."""
+    mounts = []
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        identity, parent, _device, root, path, *_rest = left.split(" ")
+        kind, source, *_super = right.split(" ")
+        mounts.append(
+            Mount(int(identity), int(parent), unescape(root), unescape(path), unescape(kind), unescape(source))
+        )
+    return mounts
+
+
+def at(mounts, path):
+    """What is mounted at exactly this path, lowest first; each lies on the one before."""
+    here = [mount for mount in mounts if mount.path == path]
+    ids = {mount.id for mount in here}
+    ordered = [mount for mount in here if mount.parent not in ids]
+    while len(ordered) < len(here):
+        on_top = [mount for mount in here if ordered and mount.parent == ordered[-1].id]
+        if not on_top:
+            break
+        ordered += on_top
+    return ordered
+
+
+def is_automount(mount):
+    """Is it systemd's trap that mounts on first access, and not yet a file system?"""
+    return mount.kind == "autofs" and mount.source.startswith("systemd-")
+
+
+def source(kind, dns_name, mount_name, export):
+    """The first field of fstab."""
+    return f"{dns_name}@tcp:/{mount_name}" if kind == "lustre" else f"{dns_name}:{export}"
+
+
+def split_source(text):
+    """The servers that a source names, and what of theirs it is.
+
+    ``a@tcp,b@efa:c@tcp:/name`` is (``{a, b, c}``, ``@/name``), ``host:/export`` is (``{host}``, ``/export``).
+    """
+    servers, separator, name = text.rpartition(":/")
+    if not separator:
+        return set(), text
+    name = "/" + name.strip("/")
+    if "@" not in servers:
+        return {servers}, name
+    return {server.split("@")[0] for server in re.split("[,:]", servers)}, "@" + name
+
+
+def same_source(found, wanted, addresses):
+    """Is `found` the source `wanted`, whose server has these addresses? mount.lustre shows addresses."""
+    servers, name = split_source(found)
+    wanted_servers, wanted_name = split_source(wanted)
+    return name == wanted_name and bool(servers & {*wanted_servers, *addresses})
+
+
+def entries(fstab, path):
+    """The lines of an fstab for exactly this path; a trailing slash makes no difference."""
+    found = []
+    for number, line in enumerate(fstab.splitlines()):
+        fields = line.split()
+        if len(fields) < 2 or fields[0].startswith("#"):
+            continue
+        where = unescape(fields[1])
+        if where != "/":
+            where = where.rstrip("/")
+        if where == path:
+            kind, options = (*fields[2:4], "", "")[:2]
+            found.append(Entry(number, unescape(fields[0]), where, kind, unescape(options).split(",")))
+    return found
+
+
+def fstab_line(kind, what, path, options):
+    """Our line for a file system."""
+    words = ",".join([*options, *SYSTEMD_OPTIONS, MARK])
+    return f"{escape(what)} {escape(path)} {FSTAB_TYPES[kind]} {escape(words)} 0 0"
+
+
+def with_line(fstab, path, line):
+    """The fstab in which `line` is the only one for this path; every other line stays as it is."""
+    numbers = [entry.number for entry in entries(fstab, path)]
+    lines = fstab.splitlines()
+    if numbers:
+        lines[numbers[0]] = line
+    else:
+        lines.append(line)
+    return "".join(text + "\n" for number, text in enumerate(lines) if number not in numbers[1:])
+
+
+def unit(path, suffix):
+    """The unit of a mount point, as ``systemd-escape --path --suffix`` names it."""
+    words = "/".join(word for word in path.split("/") if word)
+    if not words:
+        return f"-.{suffix}"
+    out = []
+    for index, byte in enumerate(words.encode()):
+        letter = chr(byte)
+        if letter == "/":
+            out.append("-")
+        elif re.match(r"[A-Za-z0-9:_.]", letter) and not (index == 0 and letter == "."):
+            out.append(letter)
+        else:
+            out.append(f"\\x{byte:02x}")
+    return "{}.{}".format("".join(out), suffix)

@@ -1,0 +1,483 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mount a shared file system, and prove that it can be used."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: shared_mount
+short_description: Mount an FSx file system and prove that it can be written
+description:
+  - V(configured) makes the directory and the line in C(/etc/fstab), with systemd's automount.
+  - V(mounted) waits for the server's name, brings up Lustre's modules and network, mounts, and waits for the proof.
+  - V(proven) changes nothing. The proof is that the path is a mount point of the right source, and that a file whose
+    name is unique to this node can be written to disk there and deleted.
+  - A file system that is mounted already, by the agent or by an earlier run, is only proven. Nothing of what is mounted
+    is ever changed, remounted or given another owner or mode.
+  - Whatever may hang runs in a child process with a time limit.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: Where it is mounted; absolute, and no symbolic link.
+    type: str
+    required: true
+  kind:
+    description: What it is.
+    type: str
+    choices: [lustre, openzfs]
+    required: true
+  dns_name:
+    description: The server's DNS name.
+    type: str
+    required: true
+  mount_name:
+    description: Lustre's mount name.
+    type: str
+  export:
+    description: The path that an OpenZFS server exports.
+    type: str
+    default: /fsx
+  options:
+    description: Options of the mount, without systemd's.
+    type: list
+    elements: str
+    default: []
+  state:
+    description: How far to go.
+    type: str
+    choices: [configured, mounted, proven]
+    required: true
+  resolve_seconds:
+    description: How long to wait until the DNS name has an address.
+    type: int
+    default: 60
+  wait_seconds:
+    description: How long to try until the file system is proven.
+    type: int
+    default: 180
+  attempt_seconds:
+    description: How long one attempt to mount or write may take.
+    type: int
+    default: 30
+  probe_user:
+    description: Who writes the proof where the server treats root as nobody.
+    type: str
+    default: ubuntu
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Mount Lustre
+  hyperpod.lifecycle.shared_mount:
+    path: /fsx
+    kind: lustre
+    dns_name: fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com
+    mount_name: abcdefgh
+    options: [noatime, flock]
+    state: mounted
+"""
+
+RETURN = r"""
+note:
+  description: One sentence for the summary; empty if there is nothing to say.
+  type: str
+  returned: success
+source:
+  description: What is mounted, as the kernel shows it; empty if nothing is.
+  type: str
+  returned: success
+"""
+
+import errno
+import os
+import pwd
+import random
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
+
+FSTAB = Path("/etc/fstab")
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 10
+COMMAND_SECONDS = 60
+AGAIN = "then run again: hyperpod-lifecycle apply --tags fsx"
+
+
+class Fault(Exception):
+    """What ends the work; one sentence."""
+
+
+def run(*command):
+    """Exit status and the words of a program; 127 if there is none, 124 if it does not end."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"},
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 127, f"{command[0]}: not found"
+    except subprocess.TimeoutExpired:
+        return 124, f"{command[0]}: no end within {COMMAND_SECONDS} s"
+    return done.returncode, " ".join(done.stdout.decode(errors="replace").split())
+
+
+def resolve(name):
+    """All addresses of a name."""
+    try:
+        return sorted({found[4][0] for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
+    except socket.gaierror as error:
+        raise OSError(errno.ENOENT, error.strerror) from error
+
+
+def open_folder(path):
+    """Opening, unlike stat, makes automount act."""
+    os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+
+
+def write_probe(path, user=None):
+    """Write a file to disk and delete it, as root or as somebody else."""
+    if user:
+        os.setgroups([])
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    name = f".hyperpod-lifecycle-{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+    file = os.path.join(path, name)
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(handle, b"hyperpod-lifecycle was here; this file can be deleted\n")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+        os.unlink(file)
+
+
+def make_folder(path):
+    """A missing mount point, and what is missing above it."""
+    if os.path.realpath(path) != path:
+        raise OSError(errno.EINVAL, f"it leads to {os.path.realpath(path)} through a symbolic link; name that path")
+    os.umask(0o022)
+    os.makedirs(path, exist_ok=True)
+
+
+def words(error):
+    """An exception in words, without its number."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+class Share:
+    """One file system and its place on this node."""
+
+    def __init__(self, module):
+        wanted = module.params
+        self.module = module
+        self.path = wanted["path"]
+        self.kind = wanted["kind"]
+        self.dns_name = wanted["dns_name"]
+        self.source = mounts.source(self.kind, self.dns_name, wanted["mount_name"], wanted["export"])
+        self.limit = wanted["attempt_seconds"]
+        self.automount = mounts.unit(self.path, "automount")
+        self.mount_unit = mounts.unit(self.path, "mount")
+        self.addresses = []
+        self.notes = []
+
+    # What there is.
+
+    def here(self):
+        """The uppermost mount at the path, or None."""
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        return (mounts.at(mounts.parse(mountinfo), self.path) or [None])[-1]
+
+    def mounted(self):
+        """The right file system's mount, or None if nothing is mounted; Fault if it is another."""
+        mount = self.here()
+        if mount is None or mounts.is_automount(mount):
+            return None
+        if not mounts.same_source(mount.source, self.source, self.addresses):
+            if not self.addresses and mounts.split_source(mount.source)[1] == mounts.split_source(self.source)[1]:
+                self.resolve()
+                return self.mounted()
+            raise Fault(
+                f"{self.path} should be {self.source}, but {mount.source} ({mount.kind}) is mounted there; correct the "
+                f"setting, or end what uses it and unmount it, {AGAIN}"
+            )
+        if mount.root != "/":
+            raise Fault(
+                f"{self.path} should be the whole of {self.source}, but only its part {mount.root} is mounted there; "
+                f"unmount it, {AGAIN}"
+            )
+        return mount
+
+    def awake(self):
+        """As `mounted`, after an access that makes a waiting automount act."""
+        mount = self.here()
+        if mount is not None and mounts.is_automount(mount) and not self.module.check_mode:
+            try:
+                limited(lambda: open_folder(self.path), self.limit)
+            except OSError:
+                return None  # mounting follows, and it says what is wrong
+        return self.mounted()
+
+    # What is done.
+
+    def resolve(self):
+        """Wait for the server's address."""
+        seconds = self.module.params["resolve_seconds"]
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.addresses = limited(lambda: resolve(self.dns_name), min(self.limit, max(1, seconds)))
+                return
+            except OSError as error:
+                said = words(error)
+            if time.monotonic() >= deadline:
+                raise Fault(
+                    f"{self.path}: the name {self.dns_name} of {self.source} had no address within {seconds} s: "
+                    f"{said}; check the name in the cluster's files and the VPC's DNS settings, {AGAIN}"
+                )
+            time.sleep(random.uniform(0.25, 0.75))  # noqa: S311 it spreads the nodes
+
+    def configure(self):
+        """The directory and fstab; whether something changed."""
+        before = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
+        lines = mounts.entries(before, self.path)
+        mark = any(mounts.MARK in line.options for line in lines)
+        mount = self.awake()
+        if mount and not mark:
+            return False, before, before  # the agent's, or somebody else's
+        foreign = [line for line in lines if mounts.MARK not in line.options and line.source != self.source]
+        if foreign:
+            raise Fault(
+                f"{self.path} should be {self.source}, but /etc/fstab has {foreign[0].source} for it; delete that line "
+                f"or correct the setting, {AGAIN}"
+            )
+        line = mounts.fstab_line(self.kind, self.source, self.path, self.module.params["options"])
+        after = mounts.with_line(before, self.path, line)
+        if self.module.check_mode:
+            return after != before or not os.path.lexists(self.path), before, after
+        made = False
+        if not mount:
+            made = self.make_folder()
+        if after != before:
+            handle, temporary = tempfile.mkstemp(dir=self.module.tmpdir)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(after)
+            os.chmod(temporary, 0o644)
+            self.module.atomic_move(temporary, str(FSTAB))
+            if mount:
+                self.notes.append(f"{self.path}: new options act when it is mounted next")
+        self.reload()
+        return made or after != before, before, after
+
+    def make_folder(self):
+        """Whether it was missing."""
+        if self.here() is not None:
+            return False  # the automount's
+        try:
+            missing = not limited(lambda: os.path.isdir(self.path), self.limit)
+            limited(lambda: make_folder(self.path), self.limit)
+        except OSError as error:
+            said = f"no directory to mount {self.source} on: {words(error)}; correct that, {AGAIN}"
+            raise Fault(f"{self.path}: {said}") from error
+        return missing
+
+    def reload(self):
+        """Let systemd read fstab, if it knows another one."""
+        _status, said = run("systemctl", "show", self.mount_unit, "--property=LoadState,NeedDaemonReload")
+        if "LoadState=loaded" in said and "NeedDaemonReload=no" in said:
+            return
+        status, said = run("systemctl", "daemon-reload")
+        if status:
+            raise Fault(f"{self.path}: systemd does not read /etc/fstab: {said}; correct that, {AGAIN}")
+
+    def client(self):
+        """The programs and modules that this kind of mount needs."""
+        helper = {"lustre": "mount.lustre", "openzfs": "mount.nfs"}[self.kind]
+        package = {"lustre": "lustre-client-utils-aws", "openzfs": "nfs-common"}[self.kind]
+        if not any(os.path.exists(os.path.join(folder, helper)) for folder in ("/sbin", "/usr/sbin")):
+            raise Fault(
+                f"{self.path}: {self.source} needs the program {helper}, which this image lacks; install the package "
+                f"{package}, {AGAIN}"
+            )
+        if self.kind != "lustre":
+            return
+        kernel = os.uname().release
+        for command in (["modprobe", "lnet"], ["modprobe", "lustre"], ["lctl", "network", "up"]):
+            status, said = run(*command)
+            if status and command[0] == "lctl":
+                raise Fault(f"{self.path}: no Lustre network for {self.source}: {said}; look into dmesg, {AGAIN}")
+            if status:
+                raise Fault(
+                    f"{self.path}: {self.source} needs the module {command[1]} for kernel {kernel}: {said}; "
+                    f"install lustre-client-modules-{kernel} or start a kernel that has it, {AGAIN}"
+                )
+
+    def next_kernel(self):
+        """Will there be a Lustre module after the next start?"""
+        kernels = [path.name.partition("-")[2] for path in Path("/boot").glob("vmlinuz-*")]
+        newest = max(kernels, key=version_key, default="")
+        if self.kind != "lustre" or newest in ("", os.uname().release):
+            return
+        status, _said = run("modinfo", "-k", newest, "lustre")
+        if status:
+            self.notes.append(
+                f"{self.path}: kernel {newest} is installed and has no Lustre module; after the next start "
+                f"{self.path} is gone unless lustre-client-modules-{newest} is installed first"
+            )
+
+    def mount(self):
+        """Make it mounted and proven; whether it was not mounted."""
+        if self.awake():
+            self.until_proven(start=False)
+            return False
+        if not self.addresses:
+            self.resolve()
+        self.client()
+        self.make_folder()
+        self.reload()
+        self.until_proven(start=True)
+        return True
+
+    def until_proven(self, start):
+        """Attempt after attempt, further and further apart and at random, so that nodes do not come all at once."""
+        if not start and self.here() is None:
+            raise Fault(f"{self.path}: {self.source} is not mounted; mount it: hyperpod-lifecycle apply --tags fsx")
+        seconds = self.module.params["wait_seconds"]
+        deadline = time.monotonic() + seconds
+        delay = FIRST_DELAY
+        attempts = 1
+        said = self.attempt(start)
+        while said and time.monotonic() < deadline:
+            pause = delay * random.uniform(0.5, 1.5)  # noqa: S311
+            time.sleep(max(0, min(pause, deadline - time.monotonic())))
+            delay = min(2 * delay, LONGEST_DELAY)
+            attempts += 1
+            said = self.attempt(start)
+        if said:
+            tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+            raise Fault(
+                f"{self.path}: {self.source} cannot be used after {seconds} s and {tries}: {said}; check the file "
+                f"system's state and its security group, {AGAIN}"
+            )
+
+    def attempt(self, start):
+        """What is wrong; empty if it is proven."""
+        said = ""
+        if not self.mounted():
+            if start:
+                # A unit that has failed too often in a row is not tried again before this.
+                run("systemctl", "reset-failed", self.mount_unit, self.automount)
+                status, said = run("systemctl", "start", self.automount)
+                if status:
+                    return f"systemd does not start {self.automount}: {said}"
+            try:
+                limited(lambda: open_folder(self.path), self.limit)
+            except OSError as error:
+                return f"mounting: {words(error)}{self.last_words()}"
+            if not self.mounted():
+                return f"nothing is mounted there{self.last_words()}"
+        return self.probe()
+
+    def probe(self):
+        """What is wrong with writing; empty if nothing is."""
+        try:
+            limited(lambda: write_probe(self.path), self.limit)
+            return ""
+        except PermissionError as error:
+            refused = words(error)
+        except OSError as error:
+            return f"writing to it: {words(error)}"
+        name = self.module.params["probe_user"]
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            return f"writing to it as root: {refused} (and there is no user {name} to try)"
+        for folder in (self.path, os.path.join(self.path, name)):
+            try:
+                limited(lambda folder=folder: write_probe(folder, user), self.limit)
+                return ""
+            except OSError as error:
+                said = words(error)
+        return (
+            f"writing to it as root: {refused}, and as {name}: {said} (if the server treats root as nobody, the file "
+            f"system's root must be writable for users, or root be let in with no_root_squash)"
+        )
+
+    def last_words(self):
+        """What mount said, from the unit's journal."""
+        since = f"--since=-{self.limit + self.module.params['wait_seconds']}s"
+        unit = f"_SYSTEMD_UNIT={self.mount_unit}"
+        _status, said = run(
+            "journalctl", unit, "_TRANSPORT=stdout", since, "--lines=1", "--output=cat", "--quiet", "--no-pager"
+        )
+        return f" ({said})" if said else ""
+
+
+def version_key(text):
+    """Kernel releases in their order."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|[a-z]+", text)]
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "str", "required": True},
+            "kind": {"type": "str", "choices": ["lustre", "openzfs"], "required": True},
+            "dns_name": {"type": "str", "required": True},
+            "mount_name": {"type": "str"},
+            "export": {"type": "str", "default": "/fsx"},
+            "options": {"type": "list", "elements": "str", "default": []},
+            "state": {"type": "str", "choices": ["configured", "mounted", "proven"], "required": True},
+            "resolve_seconds": {"type": "int", "default": 60},
+            "wait_seconds": {"type": "int", "default": 180},
+            "attempt_seconds": {"type": "int", "default": 30},
+            "probe_user": {"type": "str", "default": "ubuntu"},
+        },
+        required_if=[("kind", "lustre", ["mount_name"])],
+        supports_check_mode=True,
+    )
+    path = module.params["path"]
+    if os.path.normpath(path) != path or not path.startswith("/") or path.startswith("//") or path == "/":
+        module.fail_json(msg=f"the mount path {path!r} is not a plain absolute path; write it as /name")
+    share = Share(module)
+    state = module.params["state"]
+    changed, before, after = False, "", ""
+    try:
+        if state == "configured":
+            changed, before, after = share.configure()
+        elif module.check_mode:
+            changed = state == "mounted" and not share.mounted()
+        elif state == "mounted":
+            changed = share.mount()
+        else:
+            share.until_proven(start=False)
+            share.next_kernel()
+        mount = share.mounted()
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(
+        changed=changed,
+        note="; ".join(share.notes),
+        source=mount.source if mount else "",
+        diff={"before": before, "after": after, "before_header": str(FSTAB), "after_header": str(FSTAB)},
+    )
+
+
+if __name__ == "__main__":
+    main()
