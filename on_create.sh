@@ -159,7 +159,8 @@ identify() {
         cd "$here"
         {
             printf '%s %s\n' "$python_tag" "$python"
-            find "$content" \( -name '.?*' -o -name __pycache__ -o -path ./inventory -o -path "./$parameters" \) -prune \
+            find "$content" \( -name '.?*' -o -name __pycache__ -o -path ./inventory -o -path "./$parameters" \
+                -o -path './shared_users.*' \) -prune \
                 -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
         } | sha256sum
     )
@@ -179,6 +180,7 @@ prepare() {
     [[ -e $env/.complete ]] || install_environment
     activate
     keep_inventory
+    keep_users
 }
 
 # An environment by hand, with pip run straight from its wheel: neither `venv` nor `ensurepip` is needed for it.
@@ -294,6 +296,28 @@ keep_inventory() {
     point "$kept" "${new##*/}"
     for each in "$settings"/.inventory.*; do
         [[ $each == "$new" || $each == "$old" ]] || rm -rf "$each"
+    done
+}
+
+# The list of users, for root only. One that is uploaded takes the place of the one before, whatever their formats.
+keep_users() {
+    local each name new=()
+    for each in "$here"/shared_users.{txt,yaml,yml}; do
+        [[ ! -f $each ]] || new+=("${each##*/}")
+    done
+    ((${#new[@]} > 0)) || return 0
+    mkdir -p "$settings"
+    chmod 0700 "$settings"
+    for name in "${new[@]}"; do
+        (
+            umask 077
+            rm -f "$settings/.$name"
+            cp "$here/$name" "$settings/.$name"
+        )
+        mv -fT "$settings/.$name" "$settings/$name"
+    done
+    for each in "$settings"/shared_users.{txt,yaml,yml}; do
+        [[ " ${new[*]} " == *" ${each##*/} "* ]] || rm -f "$each"
     done
 }
 

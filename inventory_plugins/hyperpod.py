@@ -30,6 +30,13 @@ options:
       - It may be absent where the node types come from C(SlurmConfig).
     type: path
     default: /opt/ml/config/provisioning_parameters.json
+  shared_users:
+    description:
+      - The list of users, with the suffix C(.txt), C(.yaml) or C(.yml),
+        or the folder that may have it as C(shared_users.txt) or C(shared_users.yaml).
+      - Where a folder has both, the text file is read, even when it is empty.
+    type: path
+    default: /etc/hyperpod-lifecycle
   node:
     description:
       - The instance name of the node to describe, such as V(compute-nodes-1).
@@ -72,6 +79,8 @@ try:
     from hyperpod_lifecycle.cluster import Cluster, Node, load
     from hyperpod_lifecycle.errors import LifecycleError
     from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, host_variables
+    from hyperpod_lifecycle.users import User
+    from hyperpod_lifecycle.users import load as load_users
 except (
     ImportError
 ) as error:  # told in parse: Ansible hides the failure of a plugin to load behind other plugins' warnings
@@ -99,7 +108,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             known = ", ".join(sorted(self.get_options()))
             raise AnsibleParserError(f"{path}: unknown option {', '.join(unknown)}; the options are {known}")
         try:
-            self._add_cluster(*self._read_cluster())
+            users = load_users(Path(self.get_option("shared_users"))).users
+            self._add_cluster(*self._read_cluster(), users)
         except LifecycleError as error:
             raise AnsibleParserError(str(error)) from error
         C.INVENTORY_ANY_UNPARSED_IS_FAILED = unparsed_is_failed
@@ -114,26 +124,26 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         )
         return cluster, cluster.node_by_name(name) if name else find_node(cluster, wait_seconds=0)
 
-    def _add_cluster(self, cluster: Cluster, this_node: Node) -> None:
+    def _add_cluster(self, cluster: Cluster, this_node: Node, users: tuple[User, ...]) -> None:
         names = GroupNames(cluster)
         for group in (CLUSTER_GROUP, *NODE_TYPE_GROUPS):
             self.inventory.add_group(group)
-        self._add_node(this_node, names)
+        self._add_node(this_node, names, users)
         self._set(this_node, "ansible_connection", self.get_option("connection"))
         self._set(this_node, "ansible_python_interpreter", self.get_option("python_interpreter"))
         if self.get_option("all_members"):
             for instance in cluster.instances:
                 if instance.address and instance.name != this_node.name:
                     node = cluster.node_by_name(instance.name)
-                    self._add_node(node, names)
+                    self._add_node(node, names, users)
                     self._set(node, "ansible_host", instance.address)
 
-    def _add_node(self, node: Node, names: GroupNames) -> None:
+    def _add_node(self, node: Node, names: GroupNames, users: tuple[User, ...]) -> None:
         self.inventory.add_host(node.name)
         for group in names.of(node):
             self.inventory.add_group(group)
             self.inventory.add_child(group, node.name)
-        for variable, value in host_variables(node).items():
+        for variable, value in host_variables(node, users).items():
             self._set(node, variable, value)
 
     def _set(self, node: Node, variable: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import LifecycleError
 
 MACHINES = ("x86_64", "aarch64")
@@ -39,6 +40,7 @@ def build(
 ) -> Path:
     """Make or replace the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has.
 
+    A list of users (``shared_users.txt`` or ``.yaml``) beside the inventory goes along.
     `packages` are further packages to bring, as pip names them.
     """
     checkout = checkout or _checkout()
@@ -64,7 +66,10 @@ def build(
             for wheel in _dependencies(_requirements(own) + extra, version, machine, say):
                 shutil.copy2(wheel, wheels)
         shutil.copy2(checkout / "on_create.sh", folder)
-        shutil.copytree(inventory or checkout / "inventory", folder / "inventory")
+        inventory = inventory or checkout / "inventory"
+        shutil.copytree(inventory, folder / "inventory")
+        for path in users.files(inventory.parent):
+            shutil.copyfile(path, folder / path.name)
         if provisioning_parameters:
             shutil.copyfile(provisioning_parameters, folder / "provisioning_parameters.json")
         if dest.exists():

@@ -134,7 +134,7 @@ def plan(
     """Say what a node is and which concerns run on it, from the files alone."""
     import json
 
-    from hyperpod_lifecycle import plan, source
+    from hyperpod_lifecycle import plan, source, users
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import load
     from hyperpod_lifecycle.run import environment
@@ -143,6 +143,7 @@ def plan(
     name = node or found.node
     cluster = load(found.resource_config, found.provisioning_parameters, planning=bool(name))
     this = cluster.node_by_name(name) if name else find_node(cluster, wait_seconds=0)
+    notes = (*found.notes, *users.load(found.shared_users).notes)
     private = Path(tempfile.mkdtemp(prefix="hyperpod-lifecycle-"))
     try:
         path = found.write(private / "inventory", this.name, "local")
@@ -152,7 +153,7 @@ def plan(
     if as_json:
         print(json.dumps(made.to_dict(), indent=2))
     else:
-        print("\n".join([*_plan_lines(made), *(f"note: {note}" for note in found.notes)]))
+        print("\n".join([*_plan_lines(made), *(f"note: {note}" for note in notes)]))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hyperpod_lifecycle.cluster import Cluster, Node, NodeType
+from hyperpod_lifecycle.users import User
 
 #: Groups that exist in every inventory, so that a play for login nodes is not an error on a cluster without any.
 NODE_TYPE_GROUPS = tuple(node_type.value for node_type in NodeType)
@@ -59,7 +60,7 @@ class GroupNames:
         ]
 
 
-def host_variables(node: Node) -> dict[str, Any]:
+def host_variables(node: Node, users: Iterable[User] = ()) -> dict[str, Any]:
     """The contract between the platform's files and the roles: plain data, never templates."""
     cluster, group, instance = node.cluster, node.group, node.instance
     return {
@@ -78,4 +79,5 @@ def host_variables(node: Node) -> dict[str, Any]:
         "hyperpod_login_addresses": list(cluster.login_addresses),
         "hyperpod_file_systems": [asdict(file_system) for file_system in group.file_systems],
         "hyperpod_slurm_configurations": dict(cluster.slurm_configurations),
+        "hyperpod_users": [asdict(user) for user in users],
     }

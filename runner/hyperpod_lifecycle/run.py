@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from hyperpod_lifecycle import __version__, listing, lock, processes, source
+from hyperpod_lifecycle import __version__, listing, lock, processes, source, users
 from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
 from hyperpod_lifecycle.events import Events
 from hyperpod_lifecycle.paths import Paths, write_private
@@ -220,9 +220,10 @@ class _Run:
         from hyperpod_lifecycle.cluster import load
 
         cluster = load(found.resource_config, found.provisioning_parameters)
+        people = users.load(found.shared_users)
         self.report.cluster = cluster.name
         self.report.inputs = found.fingerprints()
-        for note in (*found.notes, *cluster.notes):
+        for note in (*found.notes, *cluster.notes, *people.notes):
             self._note(note)
         node = find_node(cluster, max(0.0, min(NETWORK_SECONDS, self.deadline - time.monotonic())))
         self.report.node, self.report.node_type = node.name, node.node_type.value

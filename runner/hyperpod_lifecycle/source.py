@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.paths import Paths, write_private
 
@@ -32,6 +33,7 @@ class Source:
     resource_config: Path
     provisioning_parameters: Path | None
     inventory: Path | None
+    shared_users: Path  #: the list of users, or the folder that may have it
     options: Mapping[str, Any] = field(default_factory=dict)  #: the inventory's hyperpod.yml as it stands
     notes: tuple[str, ...] = ()
 
@@ -50,6 +52,7 @@ class Source:
             "resource_config": str(self.resource_config),
             # Absent here means the API-driven form; the plugin's default must not find another file.
             "provisioning_parameters": str(self.provisioning_parameters or directory / "absent"),
+            "shared_users": str(self.shared_users),
             "node": node,
             "all_members": False,  # a run configures the machine it runs on
         }
@@ -79,6 +82,7 @@ class Source:
         """A digest of every input, so that `report` can say whether its run is still about the present files."""
         files = [self.resource_config]
         files += [self.provisioning_parameters] if self.provisioning_parameters else []
+        files += users.files(self.shared_users)[:1]
         if self.inventory:
             files += [self.inventory / SOURCE_FILE, *_variable_files(self.inventory)]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
@@ -107,6 +111,7 @@ def resolve(
         resource_config=config or paths.platform_dir / "resource_config.json",
         provisioning_parameters=parameters,
         inventory=inventory.absolute() if inventory else None,
+        shared_users=_shared_users(inventory, options, paths),
         options=options,
         notes=tuple(notes),
     )
@@ -131,6 +136,14 @@ def _pick(key: str, given: Path | None, options: Mapping[str, Any], paths: Paths
     return None
 
 
+def _shared_users(inventory: Path | None, options: Mapping[str, Any], paths: Paths) -> Path:
+    """As configured; else beside the inventory, as in the upload folder; else where on_create.sh has put it."""
+    if options.get("shared_users"):
+        return Path(options["shared_users"]).absolute()
+    beside = inventory.absolute().parent if inventory else paths.etc_dir
+    return beside if users.files(beside) else paths.etc_dir
+
+
 def _options(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
@@ -142,7 +155,7 @@ def _options(path: Path) -> dict[str, Any]:
         raise _problem(path, "", "not a mapping", f"start it with: plugin: {PLUGIN}")
     if options.get("plugin") != PLUGIN:
         raise _problem(path, "plugin", f"found {options.get('plugin')!r}", f"it must be {PLUGIN}")
-    for key in ("resource_config", "provisioning_parameters", "node"):
+    for key in ("resource_config", "provisioning_parameters", "shared_users", "node"):
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
     return options

@@ -82,12 +82,16 @@ def test_replaces_a_bundle_and_nothing_else(checkout: Path, tmp_path: Path) -> N
     parameters.write_text("{}")
     (tmp_path / "upload").mkdir()
     made = bundle.build(tmp_path / "upload", [THIS_PYTHON], checkout=checkout)
-    bundle.build(made, [THIS_PYTHON], checkout=checkout, provisioning_parameters=parameters)
+    shutil.copytree(checkout / "inventory", tmp_path / "inventory")
+    (tmp_path / "shared_users.txt").write_text("ada,2001\n")
+    own = {"inventory": tmp_path / "inventory", "provisioning_parameters": parameters}
+    bundle.build(made, [THIS_PYTHON], checkout=checkout, **own)
     assert (made / "provisioning_parameters.json").read_text() == "{}"
+    assert (made / "shared_users.txt").read_text() == "ada,2001\n"
     (made / "on_create.sh").unlink()
     with pytest.raises(LifecycleError, match="not a bundle"):
         bundle.build(made, [THIS_PYTHON], checkout=checkout)
-    assert {path.name for path in tmp_path.iterdir()} == {"mine.json", "upload"}
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.json", "upload", "inventory", "shared_users.txt"}
 
 
 def test_names_the_machines_it_knows(checkout: Path, tmp_path: Path) -> None:

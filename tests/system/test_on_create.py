@@ -369,6 +369,8 @@ def test_from_source_it_waits_for_the_package_index(node: Node) -> None:
     assert process.returncode == 7, output
     (node.upload / PARAMETERS).write_text("{}")
     assert "installing" not in node.create().stdout
+    (node.upload / "shared_users.txt").write_text("")
+    assert "installing" not in node.create().stdout
     (node.upload / "runner/data.json").write_text("{}")
     assert "installing" in node.create().stdout
 
@@ -453,3 +455,22 @@ def test_an_inventory_folder_of_someone_else_is_kept_too(node: Node) -> None:
     assert node.create().returncode == 0
     assert node.path(f"{SETTINGS}/inventory.previous/mine.yml").read_text() == "b: 1\n"
     assert node.path(f"{SETTINGS}/inventory/group_vars/all.yml").exists()
+
+
+def test_the_list_of_users_is_kept_for_root_only_and_the_newest_upload_counts(node: Node) -> None:
+    def kept() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in node.path(SETTINGS).glob("*shared_users*")}
+
+    assert node.create().returncode == 0
+    assert kept() == {}
+    (node.upload / "shared_users.txt").write_bytes(b"ada,2001\r\n")
+    (node.upload / "shared_users.txt").chmod(0o644)
+    node.create()
+    assert kept() == {"shared_users.txt": b"ada,2001\r\n"}
+    assert node.path(f"{SETTINGS}/shared_users.txt").stat().st_mode & 0o777 == 0o600
+    (node.upload / "shared_users.txt").rename(node.upload / "shared_users.yaml")
+    assert "installing" not in node.create().stdout
+    assert kept() == {"shared_users.yaml": b"ada,2001\r\n"}, "one that was uploaded before would win"
+    (node.upload / "shared_users.yaml").unlink()
+    node.create()
+    assert kept() == {"shared_users.yaml": b"ada,2001\r\n"}, "an upload without users says nothing about them"

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import BASELINE, ROOT
+from conftest import BASELINE, CASES, ROOT
 
 from hyperpod_lifecycle import addresses
 from hyperpod_lifecycle.cluster import load
 from hyperpod_lifecycle.inventory import host_variables, safe_names
+from hyperpod_lifecycle.users import User
 
 
 def read(ansible: Callable[..., Any], source: Path) -> dict[str, Any]:
@@ -45,8 +46,9 @@ def test_variables_are_the_contract_that_the_platform_role_documents() -> None:
     cluster = load(BASELINE / "resource_config.json", BASELINE / "provisioning_parameters.json")
     spec = yaml.safe_load((ROOT / "collection/roles/platform/meta/argument_specs.yml").read_text())
     options = spec["argument_specs"]["main"]["options"]
-    variables = host_variables(cluster.node_by_name("muscle-2"))
+    variables = host_variables(cluster.node_by_name("muscle-2"), [User("ada", 2001, "", "")])
     assert set(variables) == set(options)
+    assert set(variables["hyperpod_users"][0]) == set(options["hyperpod_users"]["options"])
     types = {"str": str, "list": list, "dict": dict}
     for name, value in variables.items():
         assert isinstance(value, types[options[name]["type"]]), name
@@ -84,6 +86,22 @@ def test_this_node_is_the_one_with_an_address_of_this_machine(
     assert found["login"]["hosts"] == ["door-1"]
 
 
+def test_users_come_from_a_folder_or_a_file(
+    ansible: Callable[..., Any], source: Callable[..., Path], tmp_path: Path
+) -> None:
+    def users(where: Path) -> Any:
+        return plain(read(ansible, source(node="brain-1", shared_users=str(where)))["_meta"]["hostvars"]["brain-1"])[
+            "hyperpod_users"
+        ]
+
+    ada = {"name": "ada", "uid": 2001, "home": "/fsx/ada", "slurm_account": ""}
+    bea = {"name": "bea", "uid": 2002, "home": "/fsx/bea", "slurm_account": ""}
+    assert users(tmp_path) == []
+    (tmp_path / "shared_users.txt").write_text("ada,2001,/fsx/ada\r\n")
+    assert users(tmp_path) == [ada]
+    assert users(CASES / "14-shared_users-flat.yaml") == [ada, bea]
+
+
 INJECTION = "{{ lookup('pipe', 'id -un') }}"
 
 
@@ -114,6 +132,7 @@ def test_values_from_the_files_are_never_templates(
         ({"resource_config": "/nonexistent.json"}, "/nonexistent.json"),
         ({"node": "muscle-3"}, "muscle-2"),
         ({"nod": "muscle-1"}, "unknown option nod"),
+        ({"shared_users": "/nonexistent.txt"}, "/nonexistent.txt: the file does not exist"),
         ({"connection": "ssh"}, "ssh"),
     ],
 )

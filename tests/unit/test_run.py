@@ -311,6 +311,22 @@ def test_broken_yaml_of_the_user_is_named_with_its_place(machine: Machine) -> No
     assert "compute.yml" not in machine.screen
 
 
+def test_a_wrong_list_of_users_changes_nothing_and_a_right_one_is_the_roles_to_read(machine: Machine) -> None:
+    machine.paths.inventory.mkdir(parents=True)
+    users = machine.paths.etc_dir / "shared_users.txt"
+    users.write_text("ada,2001\nbea,2001\n")
+    play = PLATFORM + "    - {name: Same, ansible.builtin.assert: {that: hyperpod_users.0.name == 'ada'}}\n"
+    report = machine.apply(play)
+    assert report.exit_code == ExitCode.INPUT
+    assert f"{users}: line 2: the uid 2001 again" in report.summary
+    users.write_text("ada,2001\n")
+    (machine.paths.etc_dir / "shared_users.yaml").touch()
+    report = machine.apply(play)
+    assert report.status == "ok", report.summary
+    assert any("shared_users.yaml is not read" in note for note in report.notes)
+    assert str(users) in report.inputs
+
+
 def test_a_later_run_uses_the_kept_copies_and_says_so(machine: Machine) -> None:
     assert machine.apply(PLATFORM).status == "ok"
     for file in machine.paths.platform_dir.iterdir():
