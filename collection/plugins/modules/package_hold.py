@@ -44,7 +44,9 @@ held:
 """
 
 import fnmatch
+import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -95,12 +97,19 @@ def main():
     deadline = time.monotonic() + limit
     selections = "".join(f"{package} hold\n" for package in free)
     while free and not module.check_mode:
-        status, out, err = module.run_command(
-            ["dpkg", "--set-selections"], data=selections, binary_data=True, environ_update=C_LOCALE
+        # module.run_command takes it for a fault of its own when dpkg ends without reading its input.
+        done = subprocess.run(
+            ["dpkg", "--set-selections"],
+            input=selections,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **C_LOCALE},
+            check=False,
         )
-        if status == 0:
+        if done.returncode == 0:
             break
-        said = (out + err).strip()
+        said = done.stdout.strip()
         if "lock" not in said:
             module.fail_json(msg="dpkg does not hold {}: {}".format(", ".join(free), said))
         if time.monotonic() >= deadline:
@@ -112,6 +121,7 @@ def main():
     module.exit_json(
         changed=bool(free),
         held=sorted(held + free),
+        msg="{}: {}".format("not on hold" if module.check_mode else "put on hold", ", ".join(free) or "none"),
         diff={"before": "", "after": selections},
     )
 

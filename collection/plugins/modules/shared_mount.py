@@ -8,8 +8,9 @@ DOCUMENTATION = r"""
 module: shared_mount
 short_description: Mount an FSx file system and prove that it can be written
 description:
-  - V(configured) makes the directory and the line in C(/etc/fstab), with systemd's automount.
-  - V(mounted) waits for the server's name, brings up Lustre's modules and network, mounts, and waits for the proof.
+  - V(configured) makes the line in C(/etc/fstab), with systemd's automount.
+  - V(mounted) makes the directory if it is missing, waits for the server's name, brings up Lustre's modules and
+    network, mounts, and waits for the proof.
   - V(proven) changes nothing. The proof is that the path is a mount point of the right source, and that a file whose
     name is unique to this node can be written to disk there and deleted.
   - A file system that is mounted already, by the agent or by an earlier run, is only proven. Nothing of what is mounted
@@ -253,7 +254,7 @@ class Share:
             time.sleep(random.uniform(0.25, 0.75))  # noqa: S311 it spreads the nodes
 
     def configure(self):
-        """The directory and fstab; whether something changed."""
+        """The line in fstab: whether it changed, and the file before and after."""
         before = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
         lines = mounts.entries(before, self.path)
         mark = any(mounts.MARK in line.options for line in lines)
@@ -269,10 +270,7 @@ class Share:
         line = mounts.fstab_line(self.kind, self.source, self.path, self.module.params["options"])
         after = mounts.with_line(before, self.path, line)
         if self.module.check_mode:
-            return after != before or not os.path.lexists(self.path), before, after
-        made = False
-        if not mount:
-            made = self.make_folder()
+            return after != before, before, after
         if after != before:
             handle, temporary = tempfile.mkstemp(dir=self.module.tmpdir)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -281,25 +279,23 @@ class Share:
             self.module.atomic_move(temporary, str(FSTAB))
             if mount:
                 self.notes.append(f"{self.path}: new options act when it is mounted next")
-        self.reload()
-        return made or after != before, before, after
+        self.reload(after != before)
+        return after != before, before, after
 
     def make_folder(self):
-        """Whether it was missing."""
+        """The mount point, if it is missing."""
         if self.here() is not None:
-            return False  # the automount's
+            return  # the automount's
         try:
-            missing = not limited(lambda: os.path.isdir(self.path), self.limit)
             limited(lambda: make_folder(self.path), self.limit)
         except OSError as error:
             said = f"no directory to mount {self.source} on: {words(error)}; correct that, {AGAIN}"
             raise Fault(f"{self.path}: {said}") from error
-        return missing
 
-    def reload(self):
+    def reload(self, changed=False):
         """Let systemd read fstab, if it knows another one."""
         _status, said = run("systemctl", "show", self.mount_unit, "--property=LoadState,NeedDaemonReload")
-        if "LoadState=loaded" in said and "NeedDaemonReload=no" in said:
+        if not changed and "LoadState=loaded" in said and "NeedDaemonReload=no" in said:
             return
         status, said = run("systemctl", "daemon-reload")
         if status:
@@ -421,10 +417,8 @@ class Share:
     def last_words(self):
         """What mount said, from the unit's journal."""
         since = f"--since=-{self.limit + self.module.params['wait_seconds']}s"
-        unit = f"_SYSTEMD_UNIT={self.mount_unit}"
-        _status, said = run(
-            "journalctl", unit, "_TRANSPORT=stdout", since, "--lines=1", "--output=cat", "--quiet", "--no-pager"
-        )
+        matches = [f"_SYSTEMD_UNIT={self.mount_unit}", "SYSLOG_IDENTIFIER=mount"]
+        _status, said = run("journalctl", *matches, since, "--lines=1", "--output=cat", "--quiet", "--no-pager")
         return f" ({said})" if said else ""
 
 
