@@ -28,7 +28,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import 
 
 ACCOUNTS = "/etc/passwd"
 SKELETON = "/etc/skel"
-#: In the old home: the home that it was copied to. What is deleted there later does not come back from here.
+#: In an old home that was copied: where to. What is deleted there later does not come back from the old one.
 MARK = ".hyperpod-lifecycle-home"
 #: In the new home, while files are copied; the node and the process follow.
 STAGING = ".hyperpod-lifecycle-copy-"
@@ -297,7 +297,7 @@ class Home:
             self._make(before["mode"])
             changed = True
         copied = {"copied": 0, "note": ""}
-        if before["pending"] or (changed and before["mode"] is None):
+        if before["pending"] or changed:
             copied = self._copy_among_others()
         if self.account.home != self.target:
             self._set_home()
@@ -369,7 +369,7 @@ class Home:
             and os.path.isdir(self.target)
             and os.access(self.target, os.R_OK | os.W_OK | os.X_OK),
             "mode": old.st_mode & 0o777 if old else None,
-            "pending": bool(old) and _read(os.path.join(path, MARK)) != self.target,
+            "pending": bool(old) and not os.path.lexists(os.path.join(path, MARK)),
         }
 
     def _copy(self):
@@ -381,19 +381,20 @@ class Home:
         if old is None:
             copy = Copy(SKELETON, self.target)
             copy.run(None)
-        elif _read(os.path.join(path, MARK)) == self.target:
-            return {"copied": 0, "note": ""}
         else:
             copy = Copy(path, self.target)
             # A home on other shared storage may be of any size. Its keys are needed to log in.
             copy.run(None if old.st_dev == local else ".ssh")
             where = self.account.home if self.account.home != self.target else f"{self.target} below the mount"
             if old.st_dev != local:
-                note = f"the files of {self.name} stay in {where}; only its .ssh was copied to {self.target}"
-            elif copy.kept or copy.unread:
-                note = f"of {self.name} stay in {where}, not copied: {_some(copy.kept + copy.unread)}"
-            with open(os.path.join(path, MARK), "w", encoding="utf-8") as file:
-                file.write(self.target)
+                note = f"{self.name}: the files in {where} stay there; only .ssh was copied to {self.target}"
+            elif copy.kept:
+                some = _some(copy.kept)
+                note = f"{self.name}: other files are in {self.target}, so these were not copied from {where}: {some}"
+            if copy.unread:
+                note += ("; " if note else f"{self.name}: ") + f"not readable in {where}: {_some(copy.unread)}"
+            with open(os.path.join(path, MARK), "w", encoding="utf-8", opener=_private) as file:
+                file.write(f"{self.target}\n")
         return {"copied": copy.copied, "note": note}
 
     def _make_as_user(self, mode):
@@ -482,14 +483,6 @@ def _without_mounts(path):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
     return handle
-
-
-def _read(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
 
 
 def _some(paths):

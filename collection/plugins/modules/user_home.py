@@ -101,9 +101,9 @@ def main():
     changed = [user["name"] for user in present if handle(module, user, faults, notes)]
     if faults:
         module.fail_json(msg="; ".join(faults), changed=bool(changed))
-    said = (
-        {"msg": f"not yet right at {root}: the home of {', '.join(changed)}"} if module.check_mode and changed else {}
-    )
+    # Only seen where a task takes a change for a failure, as the proof does.
+    wrong = f"not right at {root}: the home of {', '.join(changed)}; make it so: hyperpod-lifecycle apply --tags homes"
+    said = {"msg": wrong} if module.check_mode and changed else {}
     module.exit_json(changed=bool(changed), note="; ".join(notes), **said)
 
 
