@@ -30,6 +30,7 @@ from hyperpod_lab.agent import Hardware, Node
 from hyperpod_lab.errors import LabError, LabUsageError
 from hyperpod_lab.podman import Completed, Podman
 from hyperpod_lab.shape import Shape
+from hyperpod_lab.storage import STORE, Storage
 from hyperpod_lifecycle.cluster import Cluster, NodeType, load
 from hyperpod_lifecycle.errors import InputError
 
@@ -69,6 +70,13 @@ class Lab:
         self.state = state_root / name
         self.say = say
         self.podman = Podman(state_root / "containers.conf")
+        #: The file servers, which stay when nodes are replaced.
+        self.storage = Storage(
+            self.state / "storage",
+            nodes=lambda: [node for node in self.nodes() if node.running],
+            address=lambda: str(addresses.gateway(self._subnet())),
+            shell=lambda node, command: self.exec(node, ["sh", "-c", command], check=True),
+        )
 
     def _podman_is_set_up(self) -> bool:
         """Whether any lab was ever up on this machine."""
@@ -293,6 +301,7 @@ class Lab:
         try:
             self._save(shape)
             subnet = self._ensure_network()
+            self.storage.prepare(shape)
             present = {node.name: node for node in self.nodes()}
             for node in present.values():
                 if not node.running:
@@ -340,6 +349,8 @@ class Lab:
             f"--network={self.network}",
             f"--network-alias={node.host}",
             f"--ip={node.address}",
+            f"--volume={self.storage.root}:{STORE}",
+            *(f"--add-host={name}:{addresses.gateway(self._subnet())}" for name in self.storage.names),
             *(f"--label={key}={value}" for key, value in labels.items()),
             tag,
             timeout=120,
@@ -427,8 +438,9 @@ class Lab:
             self._tell_controllers(model, nodes)
             moved = {str(node.address) for node in fresh} & {*model.controller_addresses}
             if moved and len(run_on) < len(nodes):
+                # They cannot register before that, so nobody waits for it.
                 self.say("the other nodes still ask the old controller; `lab up` runs their scripts again")
-            if results and all(result.exit_code == 0 for result in results):
+            elif results and all(result.exit_code == 0 for result in results):
                 self._wait_until_registered(model)
         return results
 

@@ -13,8 +13,9 @@ for program in sacct sacctmgr salloc sattach sbatch sbcast scancel scontrol scro
     [ ! -e "$root/usr/bin/$program" ] || ln -s "/usr/bin/$program" "$root/opt/slurm/bin/$program"
 done
 for program in slurmctld slurmd slurmdbd slurmstepd sackd; do
-    [ ! -L "$root/usr/sbin/$program" ] && [ ! -e "$root/usr/sbin/$program" ] ||
+    if [ -L "$root/usr/sbin/$program" ] || [ -e "$root/usr/sbin/$program" ]; then
         ln -s "/usr/sbin/$program" "$root/opt/slurm/sbin/$program"
+    fi
 done
 cp -r --no-preserve=ownership "$recipe/files/." "$root/"
 mkdir -p "$root/opt/slurm/etc/plugstack.conf.d"
@@ -23,6 +24,17 @@ rm -rf "$root/etc/slurm"
 ln -s /opt/slurm/etc "$root/etc/slurm"
 chroot "$root" install -d -o slurm -g slurm -m 0755 /var/log/slurm /var/spool/slurmctld
 chroot "$root" install -d -o root -g root -m 0755 /var/spool/slurmd /opt/ml/config /opt/sagemaker
+
+# FSx: the clients' programs are fakes, over a folder that the nodes of a lab share.
+for name in mount.lustre mount.nfs mount.nfs4; do
+    ln -s /usr/lib/fake_fsx/fake_mount "$root/usr/sbin/$name"
+done
+ln -s /usr/lib/fake_fsx/fake_lctl "$root/usr/sbin/lctl"
+mkdir "$root/usr/lib/fake_fsx/real"
+for name in modprobe modinfo; do
+    ln -s /usr/bin/kmod "$root/usr/lib/fake_fsx/real/$name"
+    ln -sf /usr/lib/fake_fsx/fake_kmod "$root/usr/sbin/$name"
+done
 
 # The AMI's units are files in /etc/systemd/system: masking one really means moving it away first.
 for unit in slurmctld slurmd slurmdbd; do

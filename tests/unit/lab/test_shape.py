@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from hyperpod_lab.image import Release
 from hyperpod_lab.shape import (
     EXAMPLE,
     EXAMPLE_COUNTS,
+    PARAMETERS,
     GroupShape,
     Shape,
     from_create_cluster,
@@ -31,10 +33,12 @@ def example() -> Shape:
     return from_create_cluster(REQUEST, None, Release.TRIXIE)
 
 
-def test_the_example_is_the_documented_one() -> None:
-    for name in ("create_cluster.json", "provisioning_parameters.json"):
-        documented = CASES / "00-documented-example" / name
-        assert (EXAMPLE / name).read_bytes() == documented.read_bytes()
+def test_the_example_is_the_documented_one_with_homes_on_openzfs() -> None:
+    documented = CASES / "00-documented-example"
+    assert REQUEST.read_bytes() == (documented / REQUEST.name).read_bytes()
+    ours, theirs = (json.loads((folder / PARAMETERS).read_text()) for folder in (EXAMPLE, documented))
+    assert ours.pop("fsx_openzfs_dns_name")
+    assert ours == theirs
 
 
 def test_nodes_are_named_and_counted_by_the_request(example: Shape) -> None:
