@@ -110,7 +110,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import 
 
 FSTAB = Path("/etc/fstab")
 FIRST_DELAY = 0.5
-LONGEST_DELAY = 10
+LONGEST_DELAY = 5
 COMMAND_SECONDS = 60
 AGAIN = "then run again: hyperpod-lifecycle apply --tags fsx"
 
@@ -151,15 +151,14 @@ def open_folder(path):
     os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
 
-def write_probe(path, user=None):
-    """Write a file to disk and delete it, as root or as somebody else."""
+def write_probe(path, name, user=None):
+    """Write a file to disk and delete it, as root or as somebody else. One that an attempt before has left goes too."""
     if user:
         os.setgroups([])
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
-    name = f".hyperpod-lifecycle-{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
-    file = os.path.join(path, name)
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    file = os.path.join(path, f"{name}-{os.getuid()}")
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         os.write(handle, b"hyperpod-lifecycle was here; this file can be deleted\n")
         os.fsync(handle)
@@ -194,6 +193,7 @@ class Share:
         self.limit = wanted["attempt_seconds"]
         self.automount = mounts.unit(self.path, "automount")
         self.mount_unit = mounts.unit(self.path, "mount")
+        self.probe_name = f".hyperpod-lifecycle-{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
         self.addresses = []
         self.notes = []
 
@@ -392,7 +392,7 @@ class Share:
     def probe(self):
         """What is wrong with writing; empty if nothing is."""
         try:
-            limited(lambda: write_probe(self.path), self.limit)
+            limited(lambda: write_probe(self.path, self.probe_name), self.limit)
             return ""
         except PermissionError as error:
             refused = words(error)
@@ -403,12 +403,13 @@ class Share:
             user = pwd.getpwnam(name)
         except KeyError:
             return f"writing to it as root: {refused} (and there is no user {name} to try)"
+        said = ""
         for folder in (self.path, os.path.join(self.path, name)):
             try:
-                limited(lambda folder=folder: write_probe(folder, user), self.limit)
+                limited(lambda folder=folder: write_probe(folder, self.probe_name, user), self.limit)
                 return ""
             except OSError as error:
-                said = words(error)
+                said = said or words(error)
         return (
             f"writing to it as root: {refused}, and as {name}: {said} (if the server treats root as nobody, the file "
             f"system's root must be writable for users, or root be let in with no_root_squash)"
