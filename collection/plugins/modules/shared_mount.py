@@ -109,6 +109,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
 
 FSTAB = Path("/etc/fstab")
+BOOT = Path("/boot")
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 5
 COMMAND_SECONDS = 60
@@ -325,7 +326,7 @@ class Share:
 
     def next_kernel(self):
         """Will there be a Lustre module after the next start?"""
-        kernels = [path.name.partition("-")[2] for path in Path("/boot").glob("vmlinuz-*")]
+        kernels = [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")]
         newest = max(kernels, key=version_key, default="")
         if self.kind != "lustre" or newest in ("", os.uname().release):
             return
