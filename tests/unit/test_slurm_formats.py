@@ -94,6 +94,7 @@ UNIT = "[Service]\nType=notify\nExecStart=/opt/slurm/sbin/slurmd --systemd {opti
         "$SLURMD_OPTIONS",
         "--conf-server 10.0.0.1 $SLURMD_OPTIONS",
         "--conf-server=10.0.0.1:6817,10.0.0.2:6817 $SLURMD_OPTIONS",
+        "\\\n    $SLURMD_OPTIONS \\\n    --conf-server 10.0.0.1:6817",
     ],
 )
 def test_drop_in_replaces_what_other_scripts_have_put_into_the_unit(options: str) -> None:
@@ -103,6 +104,19 @@ def test_drop_in_replaces_what_other_scripts_have_put_into_the_unit(options: str
     )
     assert "10.0.0.1" not in " ".join(lines)
     assert "ExecReload=/bin/kill -HUP $MAINPID" in lines
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("ExecStart=/bin/a\nExecStart=\nExecStart=/bin/b -c\n", "/bin/b -c"),
+        ("  ExecStart = /bin/a -c \r\n", "/bin/a -c"),
+        ("#ExecStart=/bin/a\nExecStartPre=/bin/b\n", ""),
+        ("ExecStart=\nExecReload=/bin/c\n", ""),
+    ],
+)
+def test_the_command_of_a_unit(unit: str, expected: str) -> None:
+    assert slurm.exec_start(unit) == expected
 
 
 def test_drop_in_of_slurmctld_has_no_conf_server() -> None:

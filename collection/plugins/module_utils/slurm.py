@@ -112,6 +112,13 @@ def node_state(line):
     return base.rstrip("*~#%$@^!-"), frozenset(found)
 
 
+def exec_start(unit):
+    """The command that a unit file starts, as one line; empty if it has none. systemd joins lines at a backslash."""
+    joined = re.sub(r"[ \t]*\\\r?\n[ \t]*", " ", unit)
+    commands = re.findall(r"^[ \t]*ExecStart[ \t]*=[ \t]*(.*?)[ \t\r]*$", joined, re.MULTILINE)
+    return commands[-1] if commands else ""
+
+
 def drop_in(unit, conf_server, restart_seconds):
     """The drop-in for a daemon whose unit file is `unit`; `conf_server` is empty for slurmctld."""
     lines = [
@@ -130,8 +137,7 @@ def drop_in(unit, conf_server, restart_seconds):
         "ExecReload=/bin/kill -HUP $MAINPID",
     ]
     if conf_server:
-        start = re.findall(r"^ExecStart=(.*\S)", unit, re.MULTILINE)[-1]
-        start = re.sub(r"\s+--conf-server[=\s]+\S+", "", start)
+        start = re.sub(r"\s+--conf-server[=\s]+\S+", "", exec_start(unit))
         lines += [
             "ExecStart=",
             f"ExecStart={start} --conf-server {conf_server}",

@@ -47,7 +47,10 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in, exec_start
+
+#: The image has Slurm's units here too; the public sample scripts rename them.
+DROP_INS = Path("/etc/systemd/system")
 
 
 def main():
@@ -65,13 +68,15 @@ def main():
     _status, out, _err = module.run_command(command, check_rc=True)
     fragment = Path(out.strip())
     unit = fragment.read_text(encoding="utf-8") if fragment.is_file() else ""
-    if "ExecStart=" not in unit and module.check_mode:
+    if not exec_start(unit) and module.check_mode:
         module.exit_json(changed=True, msg=f"{daemon}.service is not there yet")
-    if "ExecStart=" not in unit:
-        module.fail_json(msg=f"the image has no unit {daemon}.service; this role expects a HyperPod Slurm image")
+    if not exec_start(unit):
+        renamed = ", ".join(sorted(map(str, DROP_INS.glob(f"{daemon}_*.service"))))
+        remedy = f"rename {renamed} back" if renamed else "this role expects a HyperPod Slurm image"
+        module.fail_json(msg=f"there is no unit {daemon}.service with an ExecStart; {remedy}")
     conf_server = "" if daemon == "slurmctld" else module.params["conf_server"]
     after = drop_in(unit, conf_server, module.params["restart_seconds"])
-    path = Path(f"/etc/systemd/system/{daemon}.service.d/hyperpod.conf")
+    path = DROP_INS / f"{daemon}.service.d/hyperpod.conf"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if before != after and not module.check_mode:
         path.parent.mkdir(parents=True, exist_ok=True)

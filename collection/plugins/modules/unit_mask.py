@@ -54,7 +54,7 @@ def is_masked(unit):
 
 def mask(unit):
     """Keep the unit's file, then put the link in its place."""
-    if unit.is_file() and not unit.is_symlink():
+    if unit.is_file():  # also through a link, as `systemctl link` makes it; /dev/null is none
         LOCAL.mkdir(parents=True, exist_ok=True)
         # Copied and replaced, so that a run killed in between has lost nothing.
         kept = LOCAL / unit.name
