@@ -42,11 +42,20 @@ def test_managed_parameters_keep_order_and_join_continued_lines() -> None:
         ("CPUs=4 # the second", "CPUs=8", ["NodeName=ip-10-0-1-2 CPUs=4"]),
         ("PartitionName=dev", "NodeName=ip-10-0-1-3 CPUs=4\nPartitionName=dev", []),
         ("Include accounting.conf", "Include other.conf", []),
+        ("PartitionName=dev Nodes=ALL", "PartitionName=dev Nodes=a,b,c", []),
+        ("PartitionName=dev Nodes=ALL", "PartitionName=dev Nodes=ALL State=DOWN", ["PartitionName=dev Nodes=ALL"]),
+        ("NodeName=ip-10-0-1-2 CPUs=4", "NodeName=ip-10-0-1-[2-9] CPUs=4", []),
+        ("NodeName=ip-10-0-1-2 CPUs=4", "NodeName=ip-10-0-1-[3-9] CPUs=4", ["NodeName=ip-10-0-1-2 CPUs=4"]),
     ],
 )
 def test_lost_parameters(old: str, new: str, expected: list[str]) -> None:
     assert old in CONF
     assert slurm.lost(slurm.managed(CONF), slurm.managed(CONF.replace(old, new))) == expected
+
+
+def test_hostlist() -> None:
+    assert slurm.hostlist("a[1-2,07],b,c[1-2]x[3]") == ["a1", "a2", "a07", "b", "c1x3", "c2x3"]
+    assert slurm.hostlist("ip-10-0-1-[08-10]") == ["ip-10-0-1-08", "ip-10-0-1-09", "ip-10-0-1-10"]
 
 
 def test_lost_lines_of_gres_conf() -> None:

@@ -53,16 +53,47 @@ def managed(text, gres=""):
     return found
 
 
-def lost(before, after):
-    """Lines of the agent's that were there before and are not now, for a message.
+def hostlist(expression):
+    """``a[1-2,07],b`` as ``a1``, ``a2``, ``a07``, ``b``."""
+    found = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", expression):
+        bracket = re.search(r"\[([^\]]*)\]", part)
+        if not bracket:
+            found.append(part)
+            continue
+        head, tail = part[: bracket.start()], part[bracket.end() :]
+        for item in bracket.group(1).split(","):
+            first, _, last = item.partition("-")
+            if last.isdigit() and first.isdigit():
+                numbers = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+            else:
+                numbers = [item]
+            for number in numbers:
+                found += hostlist(head + number + tail)
+    return found
 
-    Nodes and partitions that the agent adds in the meantime are no loss; anything else that differs is.
+
+def _definitions(value):
+    """A line such as ``p1 Nodes=a,b State=UP`` for each thing it defines, without what changes as nodes come and go."""
+    names, *options = re.sub(r"^NodeName=", "", value).split()
+    rest = " ".join(
+        option for option in options if not option.lower().startswith(("nodes=", "nodeaddr=", "nodehostname="))
+    )
+    return [f"{name} {rest}" for name in hostlist(names)]
+
+
+def lost(before, after):
+    """What of the agent's was there before and is not now, for a message.
+
+    Nodes and partitions that the agent adds in the meantime are no loss, nor are nodes that join a partition or share
+    a line with new ones; anything else that differs is.
     """
     missing = []
     for name, values in before.items():
         now = after.get(name, [])
         if name in _DEFINITIONS:
-            missing += [f"{name}={value}" for value in values if value not in now]
+            there = {one for value in now for one in _definitions(value)}
+            missing += [f"{name}={value}" for value in values if not there.issuperset(_definitions(value))]
         elif values != now:
             missing.append("{}={} became {}".format(name, ",".join(values), ",".join(now) or "absent"))
     return missing

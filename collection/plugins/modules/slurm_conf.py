@@ -62,12 +62,19 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
 
 
+def read(path):
+    """The text of `path`, empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
 def shortcoming(path, wanted):
     """The text of `path`, and what is missing from it (empty if nothing)."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+    if not path.exists():
         return "", "it does not exist"
+    text = read(path)
     named = slurm.controllers(text)
     missing = [address for address in wanted if address not in named]
     if not missing:
@@ -89,10 +96,14 @@ def main():
     path = Path(module.params["path"])
     limit = 0 if module.check_mode else module.params["wait_seconds"]
     deadline = time.monotonic() + limit
-    text, missing = shortcoming(path, module.params["controllers"])
-    while missing and time.monotonic() < deadline:
-        time.sleep(0.25)
+    while True:
         text, missing = shortcoming(path, module.params["controllers"])
+        managed = slurm.managed(text, read(path.with_name("gres.conf")))
+        # An agent that is just writing the file is waited for as well.
+        lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
+        if not (missing or lost) or time.monotonic() >= deadline:
+            break
+        time.sleep(0.25)
     if missing and module.check_mode:
         module.exit_json(managed={}, controllers=[], msg=f"{path}: {missing}; a real run waits for the agent")
     if missing:
@@ -100,9 +111,6 @@ def main():
             msg=f"{path} is not this cluster's after {limit} s: {missing}; the agent writes it, "
             "see /var/log/aws/clusters and compare with resource_config.json"
         )
-    gres = path.with_name("gres.conf")
-    managed = slurm.managed(text, gres.read_text(encoding="utf-8", errors="replace") if gres.exists() else "")
-    lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
     if lost:
         module.fail_json(
             msg="{}: what the agent manages changed during this run: {}; put it back or let the agent write "
