@@ -45,6 +45,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 ADMINISTRATOR = Path("/etc/systemd/system")
 LOCAL = Path("/usr/local/lib/systemd/system")
+RUNTIME = Path("/run/systemd/system")  # `systemctl mask --runtime`
 
 
 def is_masked(unit):
@@ -77,7 +78,8 @@ def main():
     )
     wanted = module.params["masked"]
     services = [name + ".service" for name in module.params["name"]]
-    wrong = [service for service in services if is_masked(ADMINISTRATOR / service) != wanted]
+    folders = (ADMINISTRATOR,) if wanted else (ADMINISTRATOR, RUNTIME)
+    wrong = [service for service in services if any(is_masked(each / service) != wanted for each in folders)]
     running = []
     if wanted:
         # Asks about all; a unit that is not there is inactive.
@@ -89,7 +91,8 @@ def main():
             if wanted:
                 mask(ADMINISTRATOR / service)
             else:
-                (ADMINISTRATOR / service).unlink()
+                for unit in (each / service for each in folders if is_masked(each / service)):
+                    unit.unlink()
         if wrong:
             module.run_command(["systemctl", "daemon-reload"], check_rc=True)
         if running:
