@@ -23,6 +23,7 @@ from ansible.utils.collection_loader._collection_finder import _get_collection_p
 from ansible.vars.manager import VariableManager
 
 from hyperpod_lifecycle.settings import known_variables, problems
+from hyperpod_lifecycle.values import wrong_values
 
 
 def ask(inventory_source: str, playbook: str) -> dict[str, Any]:
@@ -41,7 +42,10 @@ def ask(inventory_source: str, playbook: str) -> dict[str, Any]:
         "plays": [describe(play, host, inventory, manager, loader) for play in plays],
         "problems": [
             [problem.file, problem.key, problem.found, problem.remedy]
-            for problem in problems(variables, known_variables(roles), "inventory variables")
+            for problem in (
+                *problems(variables, known_variables(roles)),
+                *wrong_values(variables, roles, loader),
+            )
         ],
     }
 

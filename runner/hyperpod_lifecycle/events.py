@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hyperpod_lifecycle.errors import Problem
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Concern, FailedTask, Task, one_line
 
@@ -55,6 +56,7 @@ class Events:
         self.concerns: list[Concern] = []
         self.changed_tasks: list[Task] = []
         self.failed_tasks: list[FailedTask] = []
+        self.input_problems: list[Problem] = []  #: what a task found wrong with the user's settings
         self.stats: Mapping[str, Any] | None = None
         self.defect = ""  #: traceback of the first fault of our own
 
@@ -135,7 +137,9 @@ class Events:
         if data.get("ignore_errors"):
             self._tell(data, "failed, ignored")
         else:
-            self._failed(data, reason(data.get("res") or {}))
+            result = data.get("res") or {}
+            self.input_problems += [Problem(*problem) for problem in result.get("input_problems") or ()]
+            self._failed(data, reason(result))
 
     def _runner_on_unreachable(self, data: Mapping[str, Any]) -> None:
         self._failed(data, f"unreachable: {reason(data.get('res') or {})}")

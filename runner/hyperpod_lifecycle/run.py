@@ -334,6 +334,8 @@ class _Run:
         events.abort()
         if events.stats is None:
             raise ConcernFailed(f"{events.where or 'Ansible'}: {events.words or f'ended with code {code}'}")
+        if events.input_problems:
+            raise InputError(events.input_problems)
         if events.failed_tasks:
             failed = events.failed_tasks[-1]
             raise ConcernFailed(f"{failed.concern}: {failed.task}: {failed.reason}")

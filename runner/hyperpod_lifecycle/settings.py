@@ -7,6 +7,7 @@ Ansible itself accepts a mistyped variable in silence: the role then runs with i
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,48 @@ import yaml
 from hyperpod_lifecycle.errors import Problem
 from hyperpod_lifecycle.reading import PLACEHOLDER
 
+#: What an inventory directory may hold for Ansible besides the source itself.
+VARIABLE_FOLDERS = ("group_vars", "host_vars")
 
-def known_variables(roles: Path) -> dict[str, frozenset[str]]:
-    """Each role below `roles` and the variables its argument spec knows, over all entry points."""
-    known: dict[str, frozenset[str]] = {}
+
+def option_specs(roles: Path) -> dict[str, dict[str, Any]]:
+    """Each role below `roles` and the options of its argument spec, over all entry points."""
+    found: dict[str, dict[str, Any]] = {}
     for spec in sorted(roles.glob("*/meta/argument_specs.yml")):
         entry_points = yaml.safe_load(spec.read_text(encoding="utf-8"))["argument_specs"].values()
-        options = frozenset(name for entry in entry_points for name in entry.get("options", {}))
-        known[spec.parents[1].name] = options
-    return known
+        found[spec.parents[1].name] = {
+            name: option for entry in entry_points for name, option in entry.get("options", {}).items()
+        }
+    return found
 
 
-def problems(variables: Mapping[str, Any], known: Mapping[str, frozenset[str]], origin: str) -> list[Problem]:
+def known_variables(roles: Path) -> dict[str, frozenset[str]]:
+    """Each role below `roles` and the variables its argument spec knows."""
+    return {role: frozenset(options) for role, options in option_specs(roles).items()}
+
+
+def origin(name: str, variables: Mapping[str, Any]) -> str:
+    """The files of the inventory that set `name`, for a message; `variables` are Ansible's for the host."""
+    folder = Path(str(variables.get("inventory_dir") or ""))
+    line = re.compile(rf"^[\"']?{re.escape(name)}[\"']?[ \t]*:", re.MULTILINE)
+    found = [
+        str(path) for path in variable_files(folder) if line.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    return " and ".join(found) or "inventory variables"
+
+
+def variable_files(inventory: Path) -> list[Path]:
+    """The user's variables, as Ansible looks for them; under the user's own name where a run has linked the folder."""
+    folders = (inventory / name for name in VARIABLE_FOLDERS)
+    named = (folder.readlink() if folder.is_symlink() else folder for folder in folders)
+    found = (path for folder in named for path in sorted((inventory / folder).rglob("*")))
+    return [path for path in found if path.is_file() and path.suffix in ("", ".yml", ".yaml", ".json")]
+
+
+def problems(variables: Mapping[str, Any], known: Mapping[str, frozenset[str]]) -> list[Problem]:
     """Every variable that carries a role's prefix without being one of its options, and every placeholder.
 
-    `origin` names where the variables come from, for the message.
+    Values are not shown: a mistyped name may well hold a secret.
     """
     found: list[Problem] = []
     everything = sorted(frozenset[str]().union(*known.values()))
@@ -42,16 +70,16 @@ def problems(variables: Mapping[str, Any], known: Mapping[str, frozenset[str]], 
             near = difflib.get_close_matches(name, everything, n=1)
             options = ", ".join(sorted(known[role])) or "none"
             hint = f"did you mean {near[0]}?" if near else f"the role {role} knows: {options}"
-            found.append(Problem(origin, name, f"no role has this variable (value {value!r})", hint))
+            found.append(Problem(origin(name, variables), name, "no role has this variable", hint))
         found += (
             Problem(
-                origin,
+                origin(name, variables),
                 name + key,
-                f"a placeholder was left in: {text!r}",
+                f"a placeholder was left in: {placeholder.group()}",
                 "put the real value there or delete the line",
             )
             for key, text in _texts(value)
-            if PLACEHOLDER.search(text)
+            if (placeholder := PLACEHOLDER.search(text))
         )
     return found
 

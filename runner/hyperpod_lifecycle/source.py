@@ -17,13 +17,11 @@ from typing import Any
 from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.paths import Paths, write_private
+from hyperpod_lifecycle.settings import VARIABLE_FOLDERS, variable_files
 
 PLUGIN = "hyperpod.lifecycle.hyperpod"
 SOURCE_FILE = "hyperpod.yml"
 CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
-
-#: What an inventory directory may hold for Ansible besides the source itself.
-VARIABLE_FOLDERS = ("group_vars", "host_vars")
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Source:
         files += [self.provisioning_parameters] if self.provisioning_parameters else []
         files += users.files(self.shared_users)[:1]
         if self.inventory:
-            files += [self.inventory / SOURCE_FILE, *_variable_files(self.inventory)]
+            files += [self.inventory / SOURCE_FILE, *variable_files(self.inventory)]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
 
 
@@ -103,7 +101,7 @@ def resolve(
         raise _problem(inventory, "", "no such directory", "name a directory with hyperpod.yml and group_vars in it")
     options = _options(inventory / SOURCE_FILE) if inventory else {}
     if inventory:
-        _check_syntax(_variable_files(inventory))
+        _check_syntax(variable_files(inventory))
     notes: list[str] = []
     config = _pick("resource_config", resource_config, options, paths, notes)
     parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes)
@@ -159,12 +157,6 @@ def _options(path: Path) -> dict[str, Any]:
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
     return options
-
-
-def _variable_files(inventory: Path) -> list[Path]:
-    """The user's variables, as Ansible looks for them."""
-    found = (path for name in VARIABLE_FOLDERS for path in sorted((inventory / name).rglob("*")))
-    return [path for path in found if path.is_file() and path.suffix in ("", ".yml", ".yaml", ".json")]
 
 
 def _check_syntax(files: Iterable[Path]) -> None:

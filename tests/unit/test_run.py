@@ -351,6 +351,30 @@ def test_the_users_variables_apply_and_the_node_of_a_plan_does_not(machine: Mach
     assert "found head-1, and this machine is workers-1" in report.summary
 
 
+def test_wrong_settings_are_wrong_input_and_stop_the_run_before_the_first_role(machine: Machine) -> None:
+    variables = machine.paths.inventory / "group_vars"
+    variables.mkdir(parents=True)
+    (variables / "all.yml").write_text(
+        "slurm_log_siez: 1M\nslurm_log_size: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  31\n"
+    )
+    (variables / "compute.yml").write_text("slurm_log_count: many\n")
+    mark = machine.root / "mark"
+    more = f"""
+    - {{name: Check, hyperpod.lifecycle.settings: }}
+    - {{name: Change, ansible.builtin.file: {{path: {mark}, state: touch}}}}
+"""
+    report = machine.apply(PLATFORM + more)
+    assert report.exit_code == ExitCode.INPUT
+    assert (
+        f"{variables}/all.yml: slurm_log_siez: no role has this variable; did you mean slurm_log_size?"
+        in report.summary
+    )
+    assert "(and 2 more, above)" in report.summary
+    assert f"{variables}/compute.yml: slurm_log_count: argument 'slurm_log_count' is of type str" in machine.screen
+    assert f"{variables}/all.yml: slurm_log_size: it cannot be rendered: " in machine.screen
+    assert not mark.exists()
+
+
 # --- tags and check mode ---
 
 TWO = (

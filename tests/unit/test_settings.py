@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
 from conftest import ROOT
 
 from hyperpod_lifecycle.settings import known_variables, problems
+from hyperpod_lifecycle.values import wrong_values
+
+try:  # ansible-core 2.19 renders only what comes from a trusted file
+    from ansible.template import trust_as_template as trust
+except ImportError:
+    trust = str
 
 KNOWN = {"fsx": frozenset({"fsx_enabled", "fsx_mounts"}), "slurm": frozenset({"slurm_log_size"})}
 
@@ -24,7 +33,7 @@ KNOWN = {"fsx": frozenset({"fsx_enabled", "fsx_mounts"}), "slurm": frozenset({"s
     ],
 )
 def test_problem(name: str, value: Any, expected: str) -> None:
-    (problem,) = problems({name: value}, KNOWN, "group_vars")
+    (problem,) = problems({name: value}, KNOWN)
     assert expected in str(problem)
 
 
@@ -39,7 +48,7 @@ def test_problem(name: str, value: Any, expected: str) -> None:
     ],
 )
 def test_no_problem(name: str, value: Any) -> None:
-    assert problems({name: value}, KNOWN, "group_vars") == []
+    assert problems({name: value}, KNOWN) == []
 
 
 def test_every_role_of_the_collection_is_known() -> None:
@@ -47,3 +56,52 @@ def test_every_role_of_the_collection_is_known() -> None:
     known = known_variables(roles)
     assert set(known) == {role.name for role in roles.iterdir() if role.is_dir()}
     assert "slurm_log_size" in known["slurm"]
+
+
+def test_no_value_is_shown(tmp_path: Path) -> None:
+    secrets = {"slurm_pasword": "hunter2", "slurm_log_size": "x://hunter2@<HOST>"}
+    assert "hunter2" not in " ".join(map(str, problems(secrets, KNOWN)))
+
+
+def test_a_problem_names_the_file_also_through_the_link_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "mine/group_vars").mkdir(parents=True)
+    (tmp_path / "mine/group_vars/login.yml").write_text("a: 1\nslurm_log_siez: 1\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/group_vars").symlink_to(tmp_path / "mine/group_vars")
+    variables = {"inventory_dir": str(tmp_path / "run"), "slurm_log_siez": 1}
+    assert [problem.file for problem in problems(variables, KNOWN)] == [str(tmp_path / "mine/group_vars/login.yml")]
+
+
+ROLE = """
+argument_specs:
+  main:
+    options:
+      own_count: {type: int, description: x}
+      own_path: {type: path, description: x}
+      own_kind: {type: str, choices: [a, b], description: x}
+      own_secret: {type: int, no_log: true, description: x}
+      own_maybe: {type: str, description: x}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("own_count", "many", "many"),
+        ("own_count", None, "has no value"),
+        ("own_kind", "c", "must be one of: a, b"),
+        ("own_path", trust("{{ nope }}/x"), "cannot be rendered.*nope"),
+        ("own_secret", "hunter2", "^(?!.*hunter2)"),
+        ("own_count", trust("{{ own_number }}"), None),
+        ("own_path", trust("{{ own_base }}/x"), None),
+        ("own_maybe", None, None),
+    ],
+)
+def test_values_have_the_type_of_the_argument_spec(tmp_path: Path, name: str, value: Any, expected: str | None) -> None:
+    (tmp_path / "own/meta").mkdir(parents=True)
+    (tmp_path / "own/meta/argument_specs.yml").write_text(ROLE)
+    (tmp_path / "own/defaults").mkdir()
+    (tmp_path / "own/defaults/main.yml").write_text("own_base: /a\nown_count: 1\nown_number: 3\n")
+    found = [str(problem) for problem in wrong_values({name: value}, tmp_path, DataLoader())]
+    assert len(found) == (expected is not None)
+    assert expected is None or re.search(expected, found[0])

@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 name: settings
 short_description: Check the variables of this host against the argument specs of all roles of the collection
 description:
-  - Fails with every variable that has a role's prefix and that no argument spec knows, and with every placeholder.
+  - Fails with every variable that has a role's prefix and that no argument spec knows, with every placeholder,
+    and with every value that is not of the type that the argument spec says.
 author: hyperpod-lifecycle maintainers
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hyperpod_lifecycle.settings import known_variables, problems
+from hyperpod_lifecycle.values import wrong_values
 
 ROLES = Path(__file__).parents[2] / "roles"
 
@@ -29,7 +31,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Compare this host's variables with what the roles document."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        found = problems(task_vars or {}, known_variables(ROLES), "inventory variables")
+        variables = task_vars or {}
+        found = [*problems(variables, known_variables(ROLES)), *wrong_values(variables, ROLES, self._loader)]
         if found:
-            result |= {"failed": True, "msg": "\n".join(map(str, found))}
+            # The runner makes its own message and exit code of the single problems.
+            result |= {
+                "failed": True,
+                "msg": "\n".join(map(str, found)),
+                "input_problems": [[fault.file, fault.key, fault.found, fault.remedy] for fault in found],
+            }
         return result
