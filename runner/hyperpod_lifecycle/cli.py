@@ -143,7 +143,7 @@ def plan(
     name = node or found.node
     cluster = load(found.resource_config, found.provisioning_parameters, planning=bool(name))
     this = cluster.node_by_name(name) if name else find_node(cluster, wait_seconds=0)
-    notes = (*found.notes, *users.load(found.shared_users).notes)
+    notes = (*found.notes, *found.check_names(cluster), *users.load(found.shared_users).notes)
     private = Path(tempfile.mkdtemp(prefix="hyperpod-lifecycle-"))
     try:
         path = found.write(private / "inventory", this.name, "local")

@@ -223,7 +223,7 @@ class _Run:
         people = users.load(found.shared_users)
         self.report.cluster = cluster.name
         self.report.inputs = found.fingerprints()
-        for note in (*found.notes, *cluster.notes, *people.notes):
+        for note in (*found.notes, *found.check_names(cluster), *cluster.notes, *people.notes):
             self._note(note)
         node = find_node(cluster, max(0.0, min(NETWORK_SECONDS, self.deadline - time.monotonic())))
         self.report.node, self.report.node_type = node.name, node.node_type.value

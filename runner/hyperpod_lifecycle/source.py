@@ -9,18 +9,34 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.paths import Paths, write_private
+from hyperpod_lifecycle.reading import did_you_mean, known, nearest, show
 from hyperpod_lifecycle.settings import VARIABLE_FOLDERS, variable_files
+
+if TYPE_CHECKING:
+    from hyperpod_lifecycle.cluster import Cluster
 
 PLUGIN = "hyperpod.lifecycle.hyperpod"
 SOURCE_FILE = "hyperpod.yml"
+#: The options of the inventory plugin; a test compares them with its documentation.
+OPTIONS = (
+    "plugin",
+    "resource_config",
+    "provisioning_parameters",
+    "shared_users",
+    "node",
+    "all_members",
+    "connection",
+    "python_interpreter",
+)
 CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
 
 
@@ -63,6 +79,32 @@ class Source:
                 (directory / name).symlink_to(self.inventory / name)
         return path
 
+    def check_names(self, cluster: Cluster) -> Iterator[str]:
+        """A note for each variable file that is for no group or host of this cluster, or an error if it never can be.
+
+        Ansible passes over such a file in silence.
+        """
+        from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames
+
+        names = GroupNames(cluster)
+        safe = [*names.instance_groups.values(), *names.partitions.values(), *names.instance_types.values()]
+        groups = ["all", "ungrouped", CLUSTER_GROUP, *NODE_TYPE_GROUPS, *safe]
+        known_names = {"group_vars": groups, "host_vars": [instance.name for instance in cluster.instances]}
+        problems = []
+        for path in variable_files(self.inventory) if self.inventory else ():
+            folder, entry = path.relative_to(self.inventory or path).parts[:2]
+            name = Path(entry).stem if (self.inventory or path) / folder / entry == path else entry
+            if name.startswith(".") or name in known_names[folder]:
+                continue
+            near = did_you_mean(nearest(name, known_names[folder]))
+            if folder == "host_vars" or re.fullmatch(r"(instance_group|partition|instance_type)_\w+", name):
+                yield f"{path}: not used, nothing in this cluster is named {name}; {near}".rstrip("; ")
+            else:
+                remedy = f"{near}Known groups: {known(groups)}"
+                problems.append(Problem(str(path), "", f"no group is named {show(name)}", remedy))
+        if problems:
+            raise InputError(problems)
+
     def keep(self, paths: Paths) -> None:
         """Copy the platform's files to where a later run finds them when the folder they came from has gone."""
         paths.etc_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,7 +143,7 @@ def resolve(
         raise _problem(inventory, "", "no such directory", "name a directory with hyperpod.yml and group_vars in it")
     options = _options(inventory / SOURCE_FILE) if inventory else {}
     if inventory:
-        _check_syntax(variable_files(inventory))
+        _check_syntax(variable_files(inventory), variables=True)
     notes: list[str] = []
     config = _pick("resource_config", resource_config, options, paths, notes)
     parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes)
@@ -148,26 +190,39 @@ def _options(path: Path) -> dict[str, Any]:
     import yaml
 
     _check_syntax([path])
-    options = yaml.safe_load(path.read_bytes())
+    try:
+        options = yaml.safe_load(path.read_bytes())
+    except yaml.MarkedYAMLError as error:  # a tag, or a key that is a list
+        where = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise _problem(path, where, str(error.problem), "write only plain values there") from None
     if not isinstance(options, dict):
         raise _problem(path, "", "not a mapping", f"start it with: plugin: {PLUGIN}")
     if options.get("plugin") != PLUGIN:
         raise _problem(path, "plugin", f"found {options.get('plugin')!r}", f"it must be {PLUGIN}")
+    unknown = [str(key) for key in options if key not in OPTIONS]
+    if unknown:
+        found = f"no option is named {known(unknown)}"
+        raise _problem(path, unknown[0], found, f"{did_you_mean(nearest(unknown[0], OPTIONS))}Known: {known(OPTIONS)}")
+    if options.get("connection", "local") not in CONNECTIONS.values():
+        found = f"found {options['connection']!r}"
+        raise _problem(path, "connection", found, f"it must be one of: {known(CONNECTIONS.values())}")
     for key in ("resource_config", "provisioning_parameters", "shared_users", "node"):
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
     return options
 
 
-def _check_syntax(files: Iterable[Path]) -> None:
+def _check_syntax(files: Iterable[Path], variables: bool = False) -> None:
     """Name every file that is not YAML; Ansible (2.19) stops at the first without saying which one it is."""
     import yaml
 
     problems: list[Problem] = []
     for path in files:
         try:
-            for _ in yaml.parse(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-                pass
+            content = path.read_bytes()
+            document = yaml.compose(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            if variables:
+                problems += _variable_problems(path, content, document)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
@@ -176,6 +231,26 @@ def _check_syntax(files: Iterable[Path]) -> None:
             problems.append(Problem(str(path), "", str(error), "correct the YAML"))
     if problems:
         raise InputError(problems)
+
+
+def _variable_problems(path: Path, content: bytes, document: Any) -> Iterator[Problem]:
+    """What Ansible would say without naming the file, or accept in silence."""
+    import yaml
+
+    if content.startswith(b"$ANSIBLE_VAULT"):
+        remedy = "keep secrets in a secret store, and only their names here"
+        yield Problem(str(path), "", "it is encrypted with ansible-vault, and a run has no password for it", remedy)
+    elif isinstance(document, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, _ in document.value:
+            name = str(key.value)
+            if name in seen:
+                yield Problem(str(path), name, "it is set more than once, and the last one would count", "keep one")
+            elif name.startswith("hyperpod_"):
+                yield Problem(str(path), name, "the platform's files say this, and nobody else", "delete the line")
+            seen.add(name)
+    elif document is not None:
+        yield Problem(str(path), "", "it does not hold variables", "write lines such as: slurm_log_size: 100M")
 
 
 def _exists(path: Path) -> bool:

@@ -275,10 +275,10 @@ def test_ansible_that_does_nothing_here_has_failed(machine: Machine, plays: str,
 def test_a_broken_inventory_fails_with_its_own_reason(machine: Machine) -> None:
     inventory = machine.root / "settings"
     inventory.mkdir()
-    (inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\nconection: local\n")
+    (inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\npython_interpreter: {a: b}\n")
     report = machine.apply(PLATFORM, inventory=inventory)
     assert report.exit_code == ExitCode.FAILED
-    assert f"failed: Ansible: {inventory}/hyperpod.yml: unknown option conection; " in report.summary
+    assert "failed: Ansible: Config 'python_interpreter' for " in report.summary
     assert "caused by" not in report.summary
 
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may get wrong in the inventory folder is told by file before Ansible is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import BASELINE, ROOT
+
+from hyperpod_lifecycle import source
+from hyperpod_lifecycle.cluster import load
+from hyperpod_lifecycle.errors import InputError
+from hyperpod_lifecycle.paths import Paths
+
+PLUGIN = "plugin: hyperpod.lifecycle.hyperpod\n"
+
+
+def resolve(folder: Path, **files: str) -> source.Source:
+    for name, text in {"hyperpod.yml": PLUGIN, **files}.items():
+        path = folder / "inventory" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return source.resolve(Paths(*(folder / name for name in "abcd")), inventory=folder / "inventory")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("hyperpod.yml", PLUGIN + "resorce_config: /x\n", 'resorce_config: .*did you mean "resource_config"'),
+        ("hyperpod.yml", PLUGIN + "connection: telepathy\n", "connection: found 'telepathy'; it must be one of"),
+        ("hyperpod.yml", PLUGIN + "node: !vault x\n", "line 2: could not determine a constructor"),
+        ("hyperpod.yml", PLUGIN + "? [a]\n: b\n", "line 2: found unhashable key"),
+        ("group_vars/all.yml", "- a\n", "it does not hold variables"),
+        ("group_vars/all.yml", "some text\n", "it does not hold variables"),
+        ("group_vars/all.yml", "$ANSIBLE_VAULT;1.1;AES256\n6231\n", "encrypted with ansible-vault"),
+        ("group_vars/all.yml", "a: 1\nb: 2\na: 3\n", "all.yml: a: it is set more than once"),
+        ("host_vars/x.yml", "hyperpod_node_type: compute\n", "hyperpod_node_type: the platform's files say this"),
+    ],
+)
+def test_a_fault_names_its_file(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    with pytest.raises(InputError, match=f"/inventory/{name}: .*{expected}" if expected[0] != "a" else expected):
+        resolve(tmp_path, **{name: text})
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "a: !vault |\n  x\nb: !unsafe '{{ c }}'\n"])
+def test_what_ansible_takes_is_taken(tmp_path: Path, text: str) -> None:
+    resolve(tmp_path, **{"group_vars/all.yml": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("group_vars/controllers.yml", 'no group is named "controllers"; did you mean "controller"'),
+        ("group_vars/instance_group_muscle-.yml", 'did you mean "instance_group_muscle"'),
+        ("group_vars/muscle/a.yml", 'no group is named "muscle"'),
+    ],
+)
+def test_variables_for_no_group_are_an_error(tmp_path: Path, name: str, expected: str) -> None:
+    cluster = load(BASELINE / "resource_config.json", BASELINE / "provisioning_parameters.json")
+    with pytest.raises(InputError, match=expected):
+        list(resolve(tmp_path, **{name: "a: 1\n"}).check_names(cluster))
+
+
+def test_variables_for_a_group_or_host_of_another_cluster_are_a_note(tmp_path: Path) -> None:
+    cluster = load(BASELINE / "resource_config.json", BASELINE / "provisioning_parameters.json")
+    good = ("all.yml", "compute", "hyperpod.yaml", "instance_group_muscle/x.yml", "instance_type_ml_c5_xlarge.json")
+    other = ("group_vars/instance_group_nerve.yml", "host_vars/nerve-1.yml")
+    files = {f"group_vars/{name}": "{}\n" for name in good} | dict.fromkeys(other, "{}\n")
+    notes = list(resolve(tmp_path, **files, **{"host_vars/muscle-1.yml": "{}\n"}).check_names(cluster))
+    assert [note.partition(": ")[0] for note in notes] == [str(tmp_path / "inventory" / name) for name in other]
+
+
+def test_the_options_are_those_of_the_plugin() -> None:
+    text = (ROOT / "inventory_plugins/hyperpod.py").read_text()
+    documented = yaml.safe_load(text.split('DOCUMENTATION = r"""')[1].split('"""')[0])["options"]
+    assert set(source.OPTIONS) == set(documented)
+    assert set(source.CONNECTIONS.values()) == set(documented["connection"]["choices"])
