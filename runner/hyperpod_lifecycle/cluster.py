@@ -203,6 +203,8 @@ def load(resource_config: Path, provisioning_parameters: Path | None, *, plannin
     shared = reading.shared_file_systems(parameters) if parameters else ()
     groups = reading.groups(raw, roles or {}, shared) if raw else ()
     primary, secondary = reading.controllers(raw) if raw else (None, ())
+    if roles and not planning and not reading.problems:
+        reading.require_controller(groups, primary, secondary)
     if reading.problems or raw is None or roles is None:  # a step that returns None has recorded why
         raise InputError(reading.problems.listed())
     return Cluster(
@@ -486,6 +488,17 @@ class _Reading:
             for index, text in enumerate(config.secondary_controller_ips or ())
         )
         return primary, tuple(address for address in secondary if address)
+
+    def require_controller(self, groups: Sequence[Group], primary: str | None, secondary: Sequence[str]) -> None:
+        """Without an address of a controller no daemon could ever find one."""
+        of_controllers = [group for group in groups if group.node_type is NodeType.CONTROLLER]
+        if of_controllers and not (primary or secondary or any(i.address for g in of_controllers for i in g.instances)):
+            self.problems.add(
+                self.file,
+                "InstanceGroups[*].Instances",
+                f"no instance of the controller group {known(g.name for g in of_controllers)} has an address",
+                "the controller comes first: wait until the service has made it, then run again",
+            )
 
     def shared_file_systems(self, parameters: ProvisioningParameters) -> tuple[FileSystem, ...]:
         """The cluster-wide file systems of the file form: Lustre at /fsx, OpenZFS at /home."""

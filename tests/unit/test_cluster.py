@@ -560,3 +560,10 @@ def test_requests_that_are_wrong(tmp_path: Path, change: Callable[[Any], Any], k
     with pytest.raises(InputError) as caught:
         read_create_cluster(file)
     assert [found.key for found in caught.value.problems] == [key]
+
+
+def test_a_cluster_without_a_controller_is_for_plans_only(read: Read) -> None:
+    document = config(group("brain", None), DOOR, MUSCLE)
+    with pytest.raises(InputError, match="no instance of the controller group brain has an address"):
+        read(document)
+    assert read(document, planning=True).controller_addresses == ()
