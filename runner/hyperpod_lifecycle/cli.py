@@ -7,6 +7,7 @@ What only some commands need is imported where it is used: every command starts 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -171,12 +172,15 @@ def report(
     if as_json:
         print(last.to_json())
         return
-    now = source.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
     for line in last.table():
         print(line)
-    for path in sorted(now.keys() | last.inputs.keys()):
-        if now.get(path) != last.inputs.get(path):
-            print(f"note: {path} has changed since that run")
+    try:
+        now = source.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
+    except LifecycleError as error:
+        print(f"note: a run now would not begin: {error}")
+    else:
+        for note in last.differences(now):
+            print(f"note: {note}")
     print(f"{last.started}: {last.summary}")
 
 
@@ -211,8 +215,10 @@ def bundle(
 
 def main() -> None:
     """Entry point of the command."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 # as long as we last
+        getattr(sys, name).reconfigure(errors="backslashreplace")
     _mount_lab(wanted=sys.argv[1:2] == ["lab"])
     try:
         app()

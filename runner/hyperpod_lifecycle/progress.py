@@ -20,7 +20,7 @@ class Progress:
     def __init__(self, screen: TextIO, log: Path | None) -> None:
         self._screen: TextIO | None = screen
         self._log = log
-        self._log_file: TextIO | None = None
+        self._log_file: int | None = None  # nothing is buffered that could fail later, on close
         self._status: Status | None = None
         self.faults: list[str] = []  #: what could not be written, for the report
 
@@ -52,8 +52,7 @@ class Progress:
             if self._log_file is None:
                 self._log_file = _open_log(self._log)
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            self._log_file.write(f"{now} [{os.getpid()}] {text}\n")
-            self._log_file.flush()
+            os.write(self._log_file, f"{now} [{os.getpid()}] {text}\n".encode(errors="replace"))
         except OSError as error:
             self.faults.append(f"the log {self._log} cannot be written: {error.strerror}")
             self._log = None
@@ -88,14 +87,12 @@ class Progress:
         """No more lines will come."""
         self.close_live()
         if self._log_file is not None:
-            self._log_file.close()
+            os.close(self._log_file)
             self._log_file = None
 
 
-def _open_log(path: Path) -> TextIO:
+def _open_log(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > LOG_LIMIT:
         path.replace(path.with_suffix(".log.1"))
-    return os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w", encoding="utf-8", errors="replace"
-    )
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

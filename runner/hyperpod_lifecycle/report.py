@@ -116,6 +116,17 @@ class Report:
             facts += [f"{concern.failed} failed"] if concern.failed else []
             yield f"{concern.name:{width}}  {concern.status.replace('_', ' '):8}  {', '.join(facts)}".rstrip()
 
+    def differences(self, now: Mapping[str, str]) -> Iterable[str]:
+        """How the files that a run would read `now` differ; a file that was copied or moved as it is does not."""
+        for path in sorted(now.keys() | self.inputs.keys()):
+            here, there = now.get(path), self.inputs.get(path)
+            if here and there and here != there:
+                yield f"{path} has changed since that run"
+            elif here and not there and here not in self.inputs.values():
+                yield f"{path} is new since that run"
+            elif there and not here and there not in now.values():
+                yield f"{path}, which that run read, would not be read now"
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 

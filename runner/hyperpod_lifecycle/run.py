@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -44,6 +45,9 @@ KEPT_ENVIRONMENT = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTP
 
 #: Ours, by its path: with our folder on PATH the tasks would find our python3 instead of the node's.
 ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+#: A disk that takes no more is no defect of ours.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -114,7 +118,7 @@ def apply(options: Options, progress: Progress, paths: Paths | None = None, site
                 with signals.raising():
                     stack.enter_context(run.lock())
                 run.locked()
-        except LifecycleError as error:
+        except (LifecycleError, OSError) as error:
             # Without the lock the report on disk may be that of a run in progress, so it stays.
             run.end(error)
         return run.report
@@ -151,7 +155,11 @@ class _Run:
             self.progress.trace(traceback.format_exc())
             self.end(error)
         if not self.options.check:
-            self.report.write(self.paths.report_file)
+            try:
+                self.report.write(self.paths.report_file)
+            except OSError as error:  # the node is what it is, also when the disk is full
+                self.report.notes.append(f"{self.paths.report_file} is of an earlier run: {error.strerror}")
+                self.report.summary = self.report.sentence()
 
     def end(self, error: Exception | None) -> None:
         """Close the report and the screen."""
@@ -177,6 +185,9 @@ class _Run:
                 ExitCode.TIMEOUT: f"see what it waited for{see}, then {again}, with a higher --timeout if need be",
             }.get(error.exit_code, again)
             report.end(error.exit_code, one_line(str(error).replace(*self._own_names)), remedy)
+        elif isinstance(error, OSError) and error.errno in FULL:
+            where = error.filename or self.paths.run_dir
+            report.end(ExitCode.INTERNAL, f"{where}: {error.strerror}", f"make it writable, with room, then {again}")
         else:
             what = one_line(f"{type(error).__name__}: {error}", 300)
             where = "above" if self.options.check else f"in {self.paths.log_file}"
@@ -397,7 +408,7 @@ def environment(private: Path, collections: Path | None, connection: str) -> dic
     return {
         **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
         "PATH": SYSTEM_PATH,
-        "HOME": pwd.getpwuid(os.geteuid()).pw_dir,
+        "HOME": _home(),
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         processes.MARK: str(private),
@@ -414,6 +425,13 @@ def environment(private: Path, collections: Path | None, connection: str) -> dic
         "ANSIBLE_PIPELINING": "false" if connection == "local" else "true",
         "ANSIBLE_NOCOLOR": "true",
     }
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:  # a plan in a container, as a user without a name
+        return "/"
 
 
 def _require_root(options: Options) -> None:

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import pwd
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -178,6 +182,47 @@ def test_report_shows_the_last_run_and_what_changed_since(paths: Paths, command:
     assert f"note: {config} has changed since that run" in shown.out
     assert shown.out.splitlines()[-1] == "2026-11-30T10:00:00+00:00: the sentence"
     assert command("report", "--json").out == paths.report_file.read_text()
+
+
+def test_report_of_a_run_whose_files_were_copied_says_nothing_of_them(paths: Paths, command: Command) -> None:
+    upload = paths.etc_dir.parent / "upload.json"
+    copy = paths.etc_dir / "provisioning_parameters.json"
+    paths.etc_dir.mkdir()
+    copy.write_text("{}")
+    digest = hashlib.sha256(b"{}").hexdigest()
+    Report(started="", inputs={str(upload): digest}, summary="x").write(paths.report_file)
+    settings = paths.etc_dir.parent / "settings"
+    settings.mkdir()
+    assert "note" not in command("report", "--inventory", str(settings)).out
+    copy.write_text("{ }")
+    out = command("report", "--inventory", str(settings)).out
+    assert f"note: {copy} is new since that run" in out
+    assert f"note: {upload}, which that run read, would not be read now" in out
+
+
+def test_report_is_shown_also_where_the_inventory_is_broken(paths: Paths, command: Command) -> None:
+    Report(started="", summary="the sentence").write(paths.report_file)
+    settings = paths.report_file.parent / "settings"
+    settings.mkdir()
+    (settings / "hyperpod.yml").write_text("a: [")
+    shown = command("report", "--inventory", str(settings))
+    assert shown.code == 0
+    assert "note: a run now would not begin: " in shown.out
+    assert shown.out.endswith(": the sentence\n")
+
+
+@pytest.mark.parametrize("redirection", [">&-", "<&- 2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_defect(redirection: str) -> None:
+    words = shlex.join([sys.executable, "-m", "hyperpod_lifecycle.cli", "plan", *FILES, "--node", "brain-1"])
+    done = subprocess.run(["sh", "-c", f"{words} {redirection}"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_user_without_a_name_can_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyError):
+        pwd.getpwuid(54321)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert run.environment(tmp_path, None, "local")["HOME"] == "/"
 
 
 def test_an_expected_error_is_one_message_and_a_defect_one_sentence(

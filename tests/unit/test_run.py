@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -586,6 +587,24 @@ def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
     assert len(machine.marked()) >= 5, "the run in progress goes on"
     started.terminate()
     started.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("folder", ["log", "run"])
+def test_a_full_disk_is_named_and_no_defect_of_ours(machine: Machine, folder: str) -> None:
+    path = machine.root / folder
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", path], check=True)
+    try:
+        with (path / "fill").open("wb") as fill, contextlib.suppress(OSError):
+            while True:
+                os.write(fill.fileno(), b"x" * 4096)
+        report = machine.apply(PLATFORM)
+    finally:
+        subprocess.run(["umount", path], check=True)
+    assert "No space left on device" in report.summary
+    assert str(path) in report.summary
+    assert "defect" not in report.summary
+    assert report.status == ("ok" if folder == "log" else "error")
 
 
 def test_a_defect_of_ours_is_an_error_with_its_traceback_in_the_log(
