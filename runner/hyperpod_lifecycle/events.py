@@ -202,7 +202,9 @@ def tidy(text: str) -> str:
     text = one_line(_WRAPPED.sub("", text), 10_000)
     for noise, instead in _NOISE:
         text = noise.sub(instead, text)
-    return one_line(text.strip(" ;:"), 800)
+    text = one_line(text.strip(" ;:"), 10_000)
+    # What failed stands at the beginning, and the last words of a journal at the end.
+    return text if len(text) <= 1200 else f"{text[:400]} … {text[-800:]}"
 
 
 def reason(result: Mapping[str, Any]) -> str:
