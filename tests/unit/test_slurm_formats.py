@@ -94,6 +94,18 @@ def test_node_state(state: str, expected: tuple[str, set[str]]) -> None:
     assert (base, set(flags)) == expected
 
 
+PING = "Slurmctld(primary) at a-1 is UP\nSlurmctld(backup) at a-11 is DOWN\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a-1", ("primary", "UP")), ("a-11", ("backup", "DOWN")), ("b", ("", "UP"))],
+)
+def test_ping_is_about_one_controller(name: str, expected: tuple[str, str]) -> None:
+    assert slurm.ping(PING, name) == expected
+    assert slurm.ping("slurm_ping error", name) == ("", "DOWN")
+
+
 UNIT = "[Service]\nType=notify\nExecStart=/opt/slurm/sbin/slurmd --systemd {options}\nExecReload=/bin/kill -HUP \n"
 
 

@@ -128,6 +128,14 @@ def expand_includes(text, matches):
     return "".join(line + "\n" for line in lines)
 
 
+def ping(answer, name):
+    """Role and state of the controller `name` in an answer of ``scontrol ping``: (``backup``, ``DOWN``)."""
+    match = re.search(rf"Slurmctld\((\w+)\) at {re.escape(name)} is (\w+)", answer)
+    if match:
+        return "backup" if match[1] != "primary" else "primary", match[2]
+    return "", "UP" if "is UP" in answer else "DOWN"
+
+
 def node_state(line):
     """The ``State=`` of one ``scontrol --oneliner show node`` line as (base state, set of flags).
 

@@ -9,7 +9,8 @@ module: slurm_daemon
 short_description: Wait until this node's Slurm daemon does its work
 description:
   - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach it.
-  - That a controller does not answer yet, or does not know this node yet, is not a fault of this node.
+  - That a controller does not answer yet, or does not know this node yet, is not a fault of this node,
+    nor that a backup controller waits for the primary's state.
     systemd and the daemon go on trying. The module says so in RV(note) and succeeds.
   - Everything else is a fault, with the last lines of the daemon's journal and log in the message.
 author: hyperpod-lifecycle maintainers
@@ -64,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: V(ready), V(not_registered) or V(controller_silent).
+  description: V(ready), V(not_registered), V(controller_silent) or V(standby_down).
   type: str
   returned: success
 note:
@@ -78,11 +79,12 @@ import socket
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state, ping
 
 READY = "ready"
 NOT_REGISTERED = "not_registered"
 SILENT = "controller_silent"
+STANDBY = "standby_down"
 BROKEN = "broken"
 POLL_SECONDS = 0.25
 CONNECT_SECONDS = 2
@@ -112,6 +114,13 @@ class Watch:
         """Whether systemd says that the daemon runs."""
         return self.run("systemctl", "is-active", "--quiet", self.daemon)[0] == 0
 
+    def unstarted(self):
+        """Why systemd could not even start the daemon's program; empty if it could. Its own codes begin at 200."""
+        status = self.run("systemctl", "show", "--property=ExecMainStatus", "--value", self.daemon)[1]
+        return (
+            f"systemd cannot start {self.daemon} (status {status})" if status.isdigit() and int(status) >= 200 else ""
+        )
+
     def answering(self):
         """The first controller that accepts a connection, or None."""
         for address in self.controllers:
@@ -130,8 +139,12 @@ class Watch:
             socket.create_connection((self.module.params["address"], self.port), timeout=CONNECT_SECONDS).close()
         except OSError as error:
             return BROKEN, f"slurmctld does not listen on port {self.port}: {error}"
-        status, answer = self.scontrol("ping")
-        return (READY, "") if status == 0 and "UP" in answer else (BROKEN, answer)
+        _status, answer = self.scontrol("ping")
+        role, state = ping(answer, self.name)
+        if state == "UP":
+            return READY, ""
+        # It waits for the primary's state, which a shared folder must give it, and that may come later.
+        return (STANDBY if role == "backup" else BROKEN), answer
 
     def login(self):
         """Do Slurm's commands work here?"""
@@ -145,12 +158,14 @@ class Watch:
     def compute(self):
         """Has slurmd registered with a controller?"""
         if not self.answering():
-            return SILENT, ""
+            unstarted = self.unstarted()
+            return (BROKEN, unstarted) if unstarted else (SILENT, "")
         status, answer = self.scontrol("--oneliner", "show", "node", self.name)
         if status != 0:
-            if "not found" in answer:
-                return NOT_REGISTERED, answer
-            return BROKEN, answer
+            if f"{self.name} not found" not in answer:
+                return BROKEN, answer
+            unstarted = self.unstarted()
+            return (BROKEN, unstarted) if unstarted else (NOT_REGISTERED, answer)
         if not self.active():
             return BROKEN, f"slurmd does not run though the controller knows {self.name}"
         base, flags = node_state(answer)
@@ -199,7 +214,7 @@ def main():
     deadline = time.monotonic() + limit
     state, said = watch.look()
     # That the controller does not know this node is its last word: on a scale-up it learns of it minutes later.
-    while state in (SILENT, BROKEN) and time.monotonic() < deadline:
+    while state in (SILENT, STANDBY, BROKEN) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         state, said = watch.look()
     where = ", ".join(f"{address}:{watch.port}" for address in watch.controllers)
@@ -208,6 +223,7 @@ def main():
     note = {
         READY: "",
         NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
+        STANDBY: f"Slurm says that the backup slurmctld on {watch.name} is down; it needs the primary's StateSaveLocation",
         SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
     }[state]
     module.exit_json(state=state, note=note)
