@@ -25,6 +25,9 @@ from ansible.vars.manager import VariableManager
 from hyperpod_lifecycle.settings import known_variables, problems
 from hyperpod_lifecycle.values import wrong_values
 
+#: Exit code when Ansible itself refuses the inventory or the playbook; anything else is a defect.
+ANSIBLE_SAYS = 3
+
 
 def ask(inventory_source: str, playbook: str) -> dict[str, Any]:
     """The plays of `playbook` (an FQCN) for the host of `inventory_source`, and what is wrong with its variables."""
@@ -68,8 +71,8 @@ def main() -> int:
     try:
         print(json.dumps(ask(*sys.argv[1:])))
     except AnsibleError as error:
-        print(error.message, file=sys.stderr)
-        return 1
+        print(f"ERROR! {error.message}", file=sys.stderr)
+        return ANSIBLE_SAYS
     return 0
 
 

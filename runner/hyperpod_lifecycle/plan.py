@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hyperpod_lifecycle.cluster import Node
-from hyperpod_lifecycle.errors import InputError, LifecycleError, Problem
+from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
+from hyperpod_lifecycle.events import tidy
 
 SITE = "hyperpod.lifecycle.site"
 
@@ -79,6 +80,9 @@ def _ask(source: Path, playbook: str, environment: Mapping[str, str]) -> dict[st
         text=True,
         check=False,
     )
+    if done.returncode == ExitCode.INPUT:  # Ansible itself refuses what it was given
+        said = tidy(done.stderr)
+        raise InputError([Problem("the inventory", "", f"Ansible cannot plan this node: {said}", "correct it there")])
     if done.returncode != 0:
         raise LifecycleError(f"Ansible cannot plan this node: {done.stderr.strip()}")
     answer: dict[str, Any] = json.loads(done.stdout)

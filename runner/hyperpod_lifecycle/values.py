@@ -39,16 +39,15 @@ def wrong_values(variables: Mapping[str, Any], roles: Path, loader: Any) -> list
 
 def _faults(name: str, option: Mapping[str, Any], raw: Any, templar: Any, default: Any) -> Iterator[tuple[str, str]]:
     kind = str(option.get("type", "str"))
+    spec = {key: item for key, item in option.items() if key not in ("required", "description", "default")}
     try:
         value = templar.template(raw)
+        messages = [] if value is None else ArgumentSpecValidator({name: spec}).validate({name: value}).error_messages
     except AnsibleError as error:
         yield f"it cannot be rendered: {str(error).splitlines()[0]}", "correct the expression"
         return
-    if value is None:
-        if default is not None:
-            yield "it has no value", f"give it one of type {kind}, or delete the line"
-        return
-    spec = {key: item for key, item in option.items() if key not in ("required", "description", "default")}
-    for message in ArgumentSpecValidator({name: spec}).validate({name: value}).error_messages:
+    if value is None and default is not None:
+        yield "it has no value", f"give it one of type {kind}, or delete the line"
+    for message in messages:
         said = "its value does not fit (it is a secret, so it is not shown)" if option.get("no_log") else message
         yield said, f"its type is {kind}: see the role's meta/argument_specs.yml"

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -279,7 +280,7 @@ def test_a_broken_inventory_fails_with_its_own_reason(machine: Machine) -> None:
     (inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\npython_interpreter: {a: b}\n")
     report = machine.apply(PLATFORM, inventory=inventory)
     assert report.exit_code == ExitCode.FAILED
-    assert "failed: Ansible: Config 'python_interpreter' for " in report.summary
+    assert re.search("failed: Ansible: .*python_interpreter", report.summary)
     assert "caused by" not in report.summary
 
 
@@ -371,7 +372,7 @@ def test_wrong_settings_are_wrong_input_and_stop_the_run_before_the_first_role(m
         in report.summary
     )
     assert "(and 2 more, above)" in report.summary
-    assert f"{variables}/compute.yml: slurm_log_count: argument 'slurm_log_count' is of type str" in machine.screen
+    assert f"{variables}/compute.yml: slurm_log_count: argument 'slurm_log_count' is of type" in machine.screen
     assert f"{variables}/all.yml: slurm_log_size: it cannot be rendered: " in machine.screen
     assert not mark.exists()
 

@@ -87,7 +87,7 @@ argument_specs:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("own_count", "many", "many"),
+        ("own_count", "many", "unable to convert to int"),
         ("own_count", None, "has no value"),
         ("own_kind", "c", "must be one of: a, b"),
         ("own_path", trust("{{ nope }}/x"), "cannot be rendered.*nope"),

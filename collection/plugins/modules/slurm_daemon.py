@@ -223,7 +223,7 @@ def main():
     note = {
         READY: "",
         NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
-        STANDBY: f"Slurm says that the backup slurmctld on {watch.name} is down; it needs the primary's StateSaveLocation",
+        STANDBY: f"Slurm finds the backup slurmctld on {watch.name} down; it needs the primary's StateSaveLocation",
         SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
     }[state]
     module.exit_json(state=state, note=note)
