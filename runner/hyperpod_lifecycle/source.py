@@ -117,6 +117,8 @@ class Source:
                 content = path.read_bytes()
                 if not copy.is_file() or copy.read_bytes() != content:
                     write_private(copy, content)
+            elif not path:  # the cluster has become one of the API-driven form
+                copy.unlink(missing_ok=True)
 
     def fingerprints(self) -> dict[str, str]:
         """A digest of every input, so that `report` can say whether its run is still about the present files."""
@@ -146,7 +148,9 @@ def resolve(
         _check_syntax(variable_files(inventory), variables=True)
     notes: list[str] = []
     config = _pick("resource_config", resource_config, options, paths, notes)
-    parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes)
+    # Who names the one file alone, as on_create.sh does in the API-driven form, does not mean an old copy of the other.
+    copies = resource_config is None
+    parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes, copies=copies)
     return Source(
         resource_config=config or paths.platform_dir / "resource_config.json",
         provisioning_parameters=parameters,
@@ -157,7 +161,9 @@ def resolve(
     )
 
 
-def _pick(key: str, given: Path | None, options: Mapping[str, Any], paths: Paths, notes: list[str]) -> Path | None:
+def _pick(
+    key: str, given: Path | None, options: Mapping[str, Any], paths: Paths, notes: list[str], *, copies: bool = True
+) -> Path | None:
     """The file to read for `key`: as given, else configured or the platform's, else our copy; None if none is there."""
     if given:
         if not _exists(given):
@@ -168,7 +174,7 @@ def _pick(key: str, given: Path | None, options: Mapping[str, Any], paths: Paths
     if _exists(first):
         return first
     copy = paths.etc_dir / f"{key}.json"
-    if _exists(copy):
+    if copies and _exists(copy):
         notes.append(f"{first} is not there; used the copy of the last run, {copy}")
         return copy
     if first != platform:

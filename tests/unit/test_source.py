@@ -77,3 +77,17 @@ def test_the_options_are_those_of_the_plugin() -> None:
     documented = yaml.safe_load(text.split('DOCUMENTATION = r"""')[1].split('"""')[0])["options"]
     assert set(source.OPTIONS) == set(documented)
     assert set(source.CONNECTIONS.values()) == set(documented["connection"]["choices"])
+
+
+def test_an_old_copy_of_the_parameters_is_not_taken_for_a_file_that_is_named_alone(tmp_path: Path) -> None:
+    paths = Paths(*(tmp_path / name for name in "abcd"))
+    paths.etc_dir.mkdir()
+    copy = paths.etc_dir / "provisioning_parameters.json"
+    copy.write_text("{}")
+    config = BASELINE / "resource_config.json"
+    assert source.resolve(paths).provisioning_parameters == copy
+    found = source.resolve(paths, resource_config=config)
+    assert found.provisioning_parameters is None
+    found.keep(paths)
+    assert not copy.exists()
+    assert (paths.etc_dir / "resource_config.json").read_bytes() == config.read_bytes()
