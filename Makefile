@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Which plugin folders there are is read when the environment is made.
+READY := $(VENV)/.ready-$(words $(wildcard collection/plugins/*))
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -17,10 +19,9 @@ TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 help: ## Say what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-venv: $(VENV)/.ready
+venv: $(READY)
 
-# The list of plugin folders is read when the environment is made.
-$(VENV)/.ready: pyproject.toml hatch_build.py $(wildcard collection/plugins/*)
+$(READY): pyproject.toml hatch_build.py
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends python3-venv; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'

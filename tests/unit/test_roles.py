@@ -144,6 +144,6 @@ def test_each_concern_has_one_play_named_and_tagged_for_it_and_is_in_the_site_on
     for name in NAMES:
         (play,) = read(PLAYBOOKS / f"{name}.yml")
         assert play["name"] == name
-        assert play["tags"] == (["always"] if name == "platform" else [name])
+        assert play["tags"] == (["always", name] if name == "platform" else [name])
         assert set(play["hosts"]) <= {"controller", "login", "compute"}
         assert play["roles"] == [{"role": f"hyperpod.lifecycle.{name}"}]
