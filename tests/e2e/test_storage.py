@@ -182,8 +182,8 @@ def test_slow_to_become_writable(lab: Lab, victim: str) -> None:
 
 
 def test_mounting_and_writing_fail_some_times(lab: Lab, victim: str) -> None:
-    lab.storage.set(LUSTRE, fail_mounts=3, fail_writes=2)
-    lab.storage.set(OPENZFS, fail_mounts=2, fail_writes=3)
+    lab.storage.set(LUSTRE, fail_mounts=2, fail_writes=1)
+    lab.storage.set(OPENZFS, fail_mounts=1, fail_writes=2)
     begin = time.monotonic()
     must(storage(lab, victim))
     assert time.monotonic() - begin < 60
