@@ -74,6 +74,22 @@ def test_sources(found: str, wanted: str, same: bool) -> None:
     assert mounts.same_source(found, wanted, ["10.0.0.9"]) is same
 
 
+@pytest.mark.parametrize(
+    ("found", "kind", "same"),
+    [
+        ("lustre", "lustre", True),
+        ("nfs4", "openzfs", True),
+        ("nfs", "openzfs", True),
+        ("fuse.lustre", "lustre", True),
+        ("nfs4", "lustre", False),
+        ("fuse.sshfs", "openzfs", False),
+        ("ext4", "lustre", False),
+    ],
+)
+def test_type_of_what_is_mounted(found: str, kind: str, same: bool) -> None:
+    assert mounts.same_type(found, kind) is same
+
+
 FSTAB = """\
 # /dev/old /fsx ext4 defaults 0 0
 /dev/root / ext4 defaults 0 1

@@ -15,6 +15,9 @@ SYSTEMD_OPTIONS = ("_netdev", "x-systemd.automount", "x-systemd.requires=network
 #: The type in fstab, by kind of file system.
 FSTAB_TYPES = {"lustre": "lustre", "openzfs": "nfs"}
 
+#: The types that the kernel shows for a mounted one.
+MOUNTED_TYPES = {"lustre": ("lustre",), "openzfs": ("nfs", "nfs4")}
+
 #: One line of mountinfo. `root` is the part of the file system that is mounted.
 Mount = namedtuple("Mount", "id parent root path kind source")
 
@@ -29,13 +32,13 @@ def unescape(text):
 
 def escape(text):
     """Text for a field of fstab."""
-    return re.sub(r"[\s\\#]", lambda match: f"\\{ord(match.group()):03o}", text)
+    return re.sub(r"[ \t\n\\#]", lambda match: f"\\{ord(match.group()):03o}", text)
 
 
 def parse(mountinfo):
     """The lines of ``/proc/self/mountinfo``."""
     mounts = []
-    for line in mountinfo.splitlines():
+    for line in filter(None, mountinfo.split("\n")):
         left, _, right = line.partition(" - ")
         identity, parent, _device, root, path, *_rest = left.split(" ")
         kind, source, *_super = right.split(" ")
@@ -89,11 +92,22 @@ def same_source(found, wanted, addresses):
     return name == wanted_name and bool(servers & {*wanted_servers, *addresses})
 
 
+def same_type(found, kind):
+    """Is `found` a type that a file system of this kind is mounted with, by the kernel or as ``fuse.<type>``?"""
+    return found.rpartition(".")[2] in MOUNTED_TYPES[kind]
+
+
+def lines_of(text):
+    """Lines without their ends; the kernel and mount know no other end than the newline."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def entries(fstab, path):
     """The lines of an fstab for exactly this path; a trailing slash makes no difference."""
     found = []
-    for number, line in enumerate(fstab.splitlines()):
-        fields = line.split()
+    for number, line in enumerate(lines_of(fstab)):
+        # Blanks of other scripts are part of a field, here as in mount.
+        fields = re.split("[ \t]+", line.strip(" \t"))
         if len(fields) < 2 or fields[0].startswith("#"):
             continue
         where = unescape(fields[1])
@@ -114,7 +128,7 @@ def fstab_line(kind, what, path, options):
 def with_line(fstab, path, line):
     """The fstab in which `line` is the only one for this path; every other line stays as it is."""
     numbers = [entry.number for entry in entries(fstab, path)]
-    lines = fstab.splitlines()
+    lines = lines_of(fstab)
     if numbers:
         lines[numbers[0]] = line
     else:

@@ -210,13 +210,18 @@ class Share:
         mount = self.here()
         if mount is None or mounts.is_automount(mount):
             return None
-        if not mounts.same_source(mount.source, self.source, self.addresses):
-            if not self.addresses and mounts.split_source(mount.source)[1] == mounts.split_source(self.source)[1]:
+        same_type = mounts.same_type(mount.kind, self.kind)
+        if not same_type or not mounts.same_source(mount.source, self.source, self.addresses):
+            if (
+                same_type
+                and not self.addresses
+                and mounts.split_source(mount.source)[1] == mounts.split_source(self.source)[1]
+            ):
                 self.resolve()
                 return self.mounted()
             raise Fault(
-                f"{self.path} should be {self.source}, but {mount.source} ({mount.kind}) is mounted there; correct the "
-                f"setting, or end what uses it and unmount it, {AGAIN}"
+                f"{self.path} should be {self.source} ({self.kind}), but {mount.source} ({mount.kind}) is mounted there; "
+                f"correct the setting, or end what uses it and unmount it, {AGAIN}"
             )
         if mount.root != "/":
             raise Fault(
@@ -265,8 +270,8 @@ class Share:
         foreign = [line for line in lines if mounts.MARK not in line.options and line.source != self.source]
         if foreign:
             raise Fault(
-                f"{self.path} should be {self.source}, but /etc/fstab has {foreign[0].source} for it; delete that line "
-                f"or correct the setting, {AGAIN}"
+                f"{self.path} should be {self.source} ({self.kind}), but /etc/fstab has {foreign[0].source} for it; "
+                f"delete that line or correct the setting, {AGAIN}"
             )
         line = mounts.fstab_line(self.kind, self.source, self.path, self.module.params["options"])
         after = mounts.with_line(before, self.path, line)
