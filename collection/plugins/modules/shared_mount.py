@@ -220,8 +220,8 @@ class Share:
                 self.resolve()
                 return self.mounted()
             raise Fault(
-                f"{self.path} should be {self.source} ({self.kind}), but {mount.source} ({mount.kind}) is mounted there; "
-                f"correct the setting, or end what uses it and unmount it, {AGAIN}"
+                f"{self.path} should be {self.source} ({self.kind}), but {mount.source} ({mount.kind}) is mounted "
+                f"there; correct the setting, or end what uses it and unmount it, {AGAIN}"
             )
         if mount.root != "/":
             raise Fault(
