@@ -137,7 +137,7 @@ class _Reading:
             self._problem(where, str(error.problem), "correct the YAML")
             return
         except yaml.YAMLError as error:
-            self._problem("", str(error), "correct the YAML")
+            self._problem("", " ".join(str(error).split()), "correct the YAML")
             return
         if raw in (None, ""):
             return

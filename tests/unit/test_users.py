@@ -24,7 +24,7 @@ def problems(path: Path) -> list[tuple[str, str]]:
     with pytest.raises(InputError) as caught:
         load(path)
     assert {problem.file for problem in caught.value.problems} == {str(path)}
-    assert all(problem.remedy for problem in caught.value.problems)
+    assert all(problem.remedy and str(problem).isprintable() for problem in caught.value.problems)
     return [(problem.key, problem.found) for problem in caught.value.problems]
 
 
@@ -103,6 +103,7 @@ def test_a_name_twice(tmp_path: Path) -> None:
     [
         ("users: [", "line 1 column 9", "did not find expected node content|expected the node content"),
         ("- ada", "", "the document is a list"),
+        ("users: \x01", "", "special characters are not allowed"),
         ("users: ada", "users", 'found "ada"'),
         ("users:\n  - username: ada", "users[0].uid", "is missing"),
         ("users:\n  - {username: ada, uid: 1.5}", "users[0].uid", 'the uid "1.5"'),
