@@ -117,9 +117,9 @@ def show(value: object) -> str:
 
 
 def known(names: Iterable[str]) -> str:
-    """``a, b and 598 more`` for messages; ``none`` if there is nothing."""
+    """``a, b and 598 more`` for messages, always printable; ``none`` if there is nothing."""
     listed = list(names)
-    text = ", ".join(listed[:KNOWN_SHOWN]) or "none"
+    text = ", ".join(name if name.isprintable() else show(name) for name in listed[:KNOWN_SHOWN]) or "none"
     rest = len(listed) - KNOWN_SHOWN
     return f"{text} and {rest} more" if rest > 0 else text
 

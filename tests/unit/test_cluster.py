@@ -16,6 +16,7 @@ from hyperpod_lifecycle import addresses
 from hyperpod_lifecycle.cluster import Cluster, FileSystem, NodeType, load
 from hyperpod_lifecycle.create_cluster import read_create_cluster
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
+from hyperpod_lifecycle.reading import known
 
 PARAMETERS: dict[str, Any] = {
     "version": "1.0.0",
@@ -567,3 +568,7 @@ def test_a_cluster_without_a_controller_is_for_plans_only(read: Read) -> None:
     with pytest.raises(InputError, match="no instance of the controller group brain has an address"):
         read(document)
     assert read(document, planning=True).controller_addresses == ()
+
+
+def test_names_in_messages_are_printable() -> None:
+    assert known(["brain", "\x1f"]) == 'brain, "\\u001f"'
