@@ -7,7 +7,6 @@ import importlib.util
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +25,16 @@ OPENZFS = "fs-87654321e90d01abc.fsx.us-west-2.amazonaws.com"
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The nodes' own module."""
     spec = importlib.util.spec_from_file_location("fake_fsx", RECIPE / "files/usr/lib/fake_fsx/fake_fsx.py")
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "fake_fsx", module)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     spec.loader.exec_module(module)
-    yield module
+    return module
 
 
 @pytest.fixture
