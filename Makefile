@@ -50,7 +50,7 @@ system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
 	$(SUDO) $(BIN)/pytest tests/system
 
 e2e: venv ## Clusters in local containers, and molecule on their nodes
-	$(SUDO) $(BIN)/pytest tests/e2e
+	$(SUDO) $(BIN)/pytest tests/e2e --numprocesses 2 --dist loadfile
 
 bench: venv ## Measure what README says
 	$(SUDO) $(BIN)/python bench/run.py
