@@ -28,6 +28,10 @@ UNSTABLE = (
     *("/opt/hyperpod-lifecycle", "/opt/molecule"),
 )
 
+#: Extra packages for molecule inside a node, and where the collection with its scenarios lies there.
+MOLECULE = "molecule>=25"
+SCENARIOS = "/opt/molecule/src/collection"
+
 
 def shape(release: Release = Release.TRIXIE, parameters: Path | None = None, **counts: int) -> Shape:
     """The documented example with another number of nodes in some groups; underscores stand for hyphens."""
@@ -48,6 +52,24 @@ def changed_tasks(summary: str) -> int:
     match = re.search(r": ok: \d+ concerns?, (\d+) changed", summary)
     assert match, summary
     return int(match[1])
+
+
+def install_molecule(lab: Lab, node: str, upload: Path) -> None:
+    """molecule beside our own package, from an upload folder that holds both, and this checkout's scenarios."""
+    lab.put(node, upload, "/opt/molecule/src", mode=0o644)
+    lab.put(node, ROOT / "collection", SCENARIOS)
+    install = (
+        "cd /opt/molecule && python3 -m venv --without-pip venv && "
+        "PYTHONPATH=$(echo src/wheels/pip-*.whl) venv/bin/python -m pip install --quiet --no-compile "
+        "--no-index --find-links src/wheels hyperpod-lifecycle molecule"
+    )
+    lab.exec(node, ["bash", "-c", install], check=True)
+
+
+def run_molecule(lab: Lab, node: str, scenario: str) -> subprocess.CompletedProcess[str]:
+    command = f"cd {SCENARIOS} && PATH=/opt/molecule/venv/bin:$PATH molecule test --scenario-name {scenario}"
+    environment = {"LC_ALL": "C.UTF-8", "HOME": "/root", "NO_COLOR": "1"}
+    return lab.exec(node, ["bash", "-c", command], env=environment, timeout=400)
 
 
 @contextmanager

@@ -11,13 +11,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from conftest import changed_tasks, lab_called, shape
+from conftest import MOLECULE, changed_tasks, install_molecule, lab_called, run_molecule, shape
 
+from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
 
 CONTROLLER, LOGIN, COMPUTE, VICTIM = "controller-machine-1", "login-group-1", "compute-nodes-1", "compute-nodes-2"
@@ -314,6 +317,35 @@ def test_a_replaced_node_finds_what_was_there(lab: Lab, upload: Callable[..., Pa
     (result,) = lab.replace(VICTIM, upload_folder=upload())
     assert result.exit_code == 0, result.summary
     assert bash(lab, VICTIM, "cat /fsx/kept; ls ~ubuntu/where").split() == ["kept", "/home/ubuntu/where"]
+
+
+SCENARIOS = ("none", "lustre", "openzfs", "both", "group_path", "already_mounted", "other_source")
+
+
+@pytest.fixture(scope="module")
+def molecule(lab: Lab, upload: Callable[..., Path]) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
+    """Every scenario, begun on some node; three nodes work at once."""
+    folder = upload(Release.TRIXIE, MOLECULE)
+    free: SimpleQueue[str] = SimpleQueue()
+    for node in NODES[:3]:
+        install_molecule(lab, node, folder)
+        free.put(node)
+
+    def run(scenario: str) -> subprocess.CompletedProcess[str]:
+        node = free.get()
+        try:
+            return run_molecule(lab, node, f"storage_{scenario}")
+        finally:
+            free.put(node)
+
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        yield {scenario: pool.submit(run, scenario) for scenario in SCENARIOS}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_molecule(scenario: str, molecule: dict[str, Future[subprocess.CompletedProcess[str]]]) -> None:
+    done = molecule[scenario].result()
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
 
 
 def test_down_leaves_nothing(lab: Lab) -> None:
