@@ -52,7 +52,7 @@ class Events:
         self._words: deque[str] = deque(maxlen=30)
         self._play: Concern | None = None
         self._play_started = 0.0
-        self._task = ""
+        self._task = self._item_reason = ""
         self.concerns: list[Concern] = []
         self.changed_tasks: list[Task] = []
         self.failed_tasks: list[FailedTask] = []
@@ -118,6 +118,7 @@ class Events:
 
     def _playbook_on_task_start(self, data: Mapping[str, Any]) -> None:
         self._task = one_line(data["task"], 200)
+        self._item_reason = ""
         if data.get("task_action") not in ALWAYS_RUN:
             self._selected()
         self._progress.live(self.where)
@@ -139,7 +140,11 @@ class Events:
         else:
             result = data.get("res") or {}
             self.input_problems += [Problem(*problem) for problem in result.get("input_problems") or ()]
-            self._failed(data, reason(result))
+            self._failed(data, self._item_reason or reason(result))
+
+    def _runner_item_on_failed(self, data: Mapping[str, Any]) -> None:
+        """The first item of a loop that failed: the event that ends the loop says only that one did."""
+        self._item_reason = self._item_reason or reason(data.get("res") or {})
 
     def _runner_on_unreachable(self, data: Mapping[str, Any]) -> None:
         self._failed(data, f"unreachable: {reason(data.get('res') or {})}")

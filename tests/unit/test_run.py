@@ -221,6 +221,22 @@ def test_a_failure_names_concern_task_reason_and_next_step(machine: Machine) -> 
     assert "paint: failed: Stir: return code 3" in machine.paths.log_file.read_text()
 
 
+def test_a_failure_in_a_loop_names_the_first_items_reason(machine: Machine) -> None:
+    report = machine.apply(
+        PLATFORM
+        + """
+- name: paint
+  hosts: compute
+  gather_facts: false
+  tasks:
+    - name: Stir
+      ansible.builtin.fail: {msg: "{{ item }} is stuck"}
+      loop: [the lid, the spoon]
+"""
+    )
+    assert "failed: paint: Stir: the lid is stuck; next:" in report.summary
+
+
 def test_a_rescued_failure_is_degraded_and_an_ignored_one_is_not(machine: Machine) -> None:
     report = machine.apply(
         PLATFORM
