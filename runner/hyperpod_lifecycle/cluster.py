@@ -107,6 +107,8 @@ class Cluster:
     groups: tuple[Group, ...]
     slurm_configurations: Mapping[str, Any] = field(hash=False)  #: read-only; keys without a value are left out
     notes: tuple[str, ...]  #: warnings, and the unknown keys that were left alone
+    #: ``AccountingDatabase`` of the API-driven form; read-only, keys without a value are left out
+    accounting_database: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     primary_controller: str | None = None  #: address in ``ClusterConfig.SlurmConfig``; empty on the controller itself
     secondary_controllers: tuple[str, ...] = ()
 
@@ -216,6 +218,7 @@ def load(resource_config: Path, provisioning_parameters: Path | None, *, plannin
         groups=groups,
         slurm_configurations=_slurm_configurations(parameters),
         notes=(*reading.notes, *map(str, reading.address_faults.listed())),
+        accounting_database=_accounting_database(raw),
         primary_controller=primary,
         secondary_controllers=secondary,
     )
@@ -224,7 +227,15 @@ def load(resource_config: Path, provisioning_parameters: Path | None, *, plannin
 def _slurm_configurations(parameters: ProvisioningParameters | None) -> Mapping[str, Any]:
     if parameters is None or parameters.slurm_configurations is None:
         return MappingProxyType({})
-    given = parameters.slurm_configurations.model_dump()
+    return _with_values(parameters.slurm_configurations.model_dump())
+
+
+def _accounting_database(raw: ResourceConfig) -> Mapping[str, Any]:
+    config = raw.cluster_config.slurm_config
+    return _with_values((config and config.accounting_database) or {})
+
+
+def _with_values(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType({key: value for key, value in given.items() if value not in (None, "")})
 
 

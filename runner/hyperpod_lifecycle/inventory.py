@@ -71,6 +71,9 @@ def host_variables(node: Node, users: Iterable[User] = ()) -> dict[str, Any]:
         "hyperpod_node_type": node.node_type.value,
         "hyperpod_instance_group": group.name,
         "hyperpod_instance_type": group.instance_type,
+        "hyperpod_instance_types": list(
+            dict.fromkeys(each.instance_type for each in cluster.groups if each.instance_type)
+        ),
         "hyperpod_instance_name": instance.name,
         "hyperpod_instance_id": instance.instance_id or "",
         "hyperpod_address": instance.address or "",
@@ -79,5 +82,6 @@ def host_variables(node: Node, users: Iterable[User] = ()) -> dict[str, Any]:
         "hyperpod_login_addresses": list(cluster.login_addresses),
         "hyperpod_file_systems": [asdict(file_system) for file_system in group.file_systems],
         "hyperpod_slurm_configurations": dict(cluster.slurm_configurations),
+        "hyperpod_accounting_database": dict(cluster.accounting_database),
         "hyperpod_users": [asdict(user) for user in users],
     }

@@ -121,6 +121,7 @@ class RawGroup(ServiceShape):
 class ClusterSlurmConfig(ServiceShape):
     primary_controller_ip: Annotated[str | None, EmptyIsNone] = None
     secondary_controller_ips: list[str] | None = None
+    accounting_database: dict[str, Any] | None = None
 
 
 class ClusterConfig(ServiceShape):

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text formats of Slurm's accounting and of its database. Standard library only: it runs on the node."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+
+#: What a made password consists of: nothing that slurmdbd.conf or SQL gives a meaning.
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+PASSWORD = re.compile(r"[A-Za-z0-9]{16,}")
+
+#: From this level on slurmdbd writes its password into its log.
+TALKATIVE = re.compile(r"debug[2-9]|[6-9]", re.IGNORECASE)
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+HEADER = "# Written whole by hyperpod-lifecycle (role accounting) on each run."
+BEGIN = "# hyperpod-lifecycle: begin of {}"
+END = "# hyperpod-lifecycle: end of {}"
+
+
+# --- slurmdbd.conf ---
+
+
+def slurmdbd_conf(settings, password):
+    """The whole file."""
+    lines = [f"{key}={value}" for key, value in [*settings.items(), ("StoragePass", password)]]
+    return "\n".join([HEADER, *lines, ""])
+
+
+def masked(text):
+    """A slurmdbd.conf without its password."""
+    return re.sub(r"(?im)^(\s*StoragePass\s*=).*", r"\1********", text)
+
+
+def other_database(text, settings):
+    """Why a slurmdbd.conf that is there must not be replaced; empty if it may be."""
+    found = {key.lower(): value for key, value in slurm.parameters(text)}
+    host = found.get("storagehost", "localhost")
+    if host not in LOCAL:
+        return f"its database is on {host}; an external database is not supported yet"
+    database = found.get("storageloc", "slurm_acct_db")
+    if database != settings["StorageLoc"]:
+        return f"its database is {database}; set accounting_database: {database} to go on with it"
+    return ""
+
+
+# --- files that slurm.conf includes ---
+
+
+def _key(line):
+    return next((key.lower() for key, _value in slurm.parameters(line)), None)
+
+
+def split_block(text, name):
+    """A file without the block of this name, and the block's lines."""
+    outside, inside, within = [], [], False
+    for line in text.splitlines():
+        if line == BEGIN.format(name):
+            within = True
+        elif line == END.format(name):
+            within = False
+        else:
+            (inside if within else outside).append(line)
+    return outside, inside
+
+
+def block_settings(text, name):
+    """The settings of a block."""
+    return dict(slurm.parameters("\n".join(split_block(text, name)[1])))
+
+
+def with_block(text, name, settings):
+    """The file in which these settings stand once, in a block of this name; what others have set stays."""
+    keys = {key.lower() for key in settings}
+    lines = [line for line in split_block(text, name)[0] if _key(line) not in keys]
+    block = [BEGIN.format(name), *(f"{key}={value}" for key, value in settings.items()), END.format(name)]
+    return "".join(line + "\n" for line in [*lines, *block])
+
+
+def with_include(text, file):
+    """A slurm.conf that includes `file`; unchanged if it does so already."""
+    include = re.compile(rf"(?im)^\s*include\s+(?:\S*/)?{re.escape(file)}\s*(?:#.*)?$")
+    if include.search(text):
+        return text
+    return text + ("" if text.endswith("\n") or not text else "\n") + f"Include {file}\n"
+
+
+def differing(settings, config):
+    """Which settings a running slurmctld does not have, by the text of ``scontrol show config``."""
+    running = {key.lower(): value for key, value in slurm.parameters(re.sub(r"#", "", config))}
+    missing = []
+    for key, value in settings.items():
+        words = set(running.get(key.lower(), "").lower().split(","))
+        # What Slurm shows of a list may have its own members too.
+        if not set(str(value).lower().split(",")) <= words:
+            missing.append(key)
+    return missing
+
+
+# --- the cluster's number ---
+
+
+def cluster_id(text):
+    """The number in slurmctld's ``clustername`` file, or None: ``name`` and, if it is known, ``|number``."""
+    match = re.search(r"[|=](\d+)\s*$", text)
+    return int(match[1]) if match and int(match[1]) else None
+
+
+def id_mismatch(state_dir, cluster, state_id, database_id):
+    """What to say of two numbers; empty if they agree or one may still become the other."""
+    if state_id is None or state_id == database_id:
+        return ""
+    if database_id is None:
+        known = f"the accounting database does not know {cluster} yet and would give it another"
+    else:
+        known = f"in the accounting database {cluster} has {database_id}"
+    return (
+        f"CLUSTER ID MISMATCH: slurmctld's state in {state_dir} has cluster id {state_id}, but {known}, so slurmctld "
+        "would refuse to start. That is so if slurmctld ran before accounting was set up, or if the database is a new "
+        f"one. If {state_dir} is this cluster's and no other cluster uses it: systemctl stop slurmctld, "
+        f"rm {state_dir}/clustername (jobs and nodes stay), then hyperpod-lifecycle apply"
+    )
+
+
+# --- associations ---
+
+
+def rows(text):
+    """The fields of ``sacctmgr --noheader --parsable2``."""
+    return [line.split("|") for line in text.splitlines() if line]
+
+
+def commands(cluster, users, associations, defaults):
+    """What sacctmgr has to do, in order.
+
+    `users` is a list of (name, account; empty for no wish), `associations` of (account, user), `defaults` a dict of
+    each user's default account. sacctmgr writes all names small.
+    """
+    have = {(account.lower(), user.lower()) for account, user in associations}
+    accounts = {account for account, _user in have}
+    todo = []
+    for name, wish in users:
+        account = (wish or "root").lower()
+        if account not in accounts:
+            accounts.add(account)
+            todo.append(["add", "account", account, f"cluster={cluster}"])
+        if (account, name.lower()) not in have:
+            have.add((account, name.lower()))
+            todo.append(["add", "user", name, f"account={account}", f"cluster={cluster}"])
+        if wish and defaults.get(name.lower(), account).lower() != account:
+            where = ["where", f"name={name}", f"cluster={cluster}"]
+            todo.append(["modify", "user", *where, "set", f"defaultaccount={account}"])
+    return todo
+
+
+# --- MariaDB ---
+
+
+def native_hash(password):
+    """What MariaDB stores for a password, so that the password itself is never sent."""
+    inner = hashlib.sha1(password.encode()).digest()  # noqa: S324 it is MariaDB's format
+    return "*" + hashlib.sha1(inner).hexdigest().upper()  # noqa: S324
+
+
+def ways(priv):
+    """How an account may log in: (plugin, stored word) of each alternative; `priv` is mysql.global_priv's JSON."""
+    top = {key: priv.get(key, "") for key in ("plugin", "authentication_string")}
+    # An empty alternative is the one that stands outside of the list.
+    found = [alternative or top for alternative in priv.get("auth_or", [{}])]
+    return [(each.get("plugin", ""), each.get("authentication_string", "")) for each in found]
+
+
+def only_socket(priv):
+    """Can this account log in over the socket, and in no other way?"""
+    found = ways(priv)
+    return ("unix_socket" in [plugin for plugin, _word in found]) and all(
+        plugin == "unix_socket" or word == "invalid" for plugin, word in found
+    )
+
+
+def quote(name):
+    """A string in SQL."""
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def account_statements(table, user, password_hash):
+    """Statements that lock down root, drop anonymous accounts and make `user`, from rows of mysql.global_priv."""
+    out, ours = [], None
+    for name, host, text in table:
+        priv = json.loads(text)
+        if priv.get("is_role"):
+            continue
+        who = f"{quote(name)}@{quote(host)}"
+        if (name, host) == ("root", "localhost"):
+            if not only_socket(priv):
+                out.append(f"ALTER USER {who} IDENTIFIED VIA unix_socket")
+        elif name in ("root", ""):
+            out.append(f"DROP USER {who}")
+        elif (name, host) == (user, "localhost"):
+            ours = priv
+    who = f"{quote(user)}@'localhost'"
+    if ours is None:
+        out.append(f"CREATE USER {who} IDENTIFIED BY PASSWORD {quote(password_hash)}")
+    elif ways(ours) != [("mysql_native_password", password_hash)]:
+        out.append(f"ALTER USER {who} IDENTIFIED BY PASSWORD {quote(password_hash)}")
+    if ours and ours.get("account_locked"):
+        out.append(f"ALTER USER {who} ACCOUNT UNLOCK")
+    return out
+
+
+def grant(database):
+    """The database's name in GRANT, where an underscore is a wildcard."""
+    return "`" + database.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "`.*"
+
+
+def granted(grants, database):
+    """Do the lines of SHOW GRANTS give all of the database, written with or without wildcards?"""
+    wanted = {f"GRANT ALL PRIVILEGES ON {name} TO" for name in (grant(database), f"`{database}`.*")}
+    return any(line.startswith(tuple(wanted)) for line in grants)

@@ -1,0 +1,99 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A daemon that runs with its present settings."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fresh_unit
+short_description: Start a unit, or restart it if it has older settings
+description:
+  - Enables and starts a unit. It is restarted if one of O(files) is younger than its process.
+  - A notified handler is forgotten when a run is killed; the age of a process is not.
+  - When it does not start, the message has the last lines of its journal.
+author: hyperpod-lifecycle maintainers
+options:
+  name:
+    description: The unit, without suffix.
+    type: str
+    required: true
+  files:
+    description: What it reads when it starts. Those that are missing do not count.
+    type: list
+    elements: path
+    default: []
+  wait_seconds:
+    description: How long the start may take.
+    type: int
+    default: 90
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Start slurmdbd
+  hyperpod.lifecycle.fresh_unit:
+    name: slurmdbd
+    files: [/opt/slurm/etc/slurmdbd.conf]
+"""
+
+RETURN = r""" # """
+
+import os
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, run
+
+PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic")
+
+
+def look(name):
+    """What systemd knows of a unit."""
+    _status, out, _err = run(["systemctl", "show", name, "--property=" + ",".join(PROPERTIES)], 30)
+    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def outdated(unit, files):
+    """Is a file younger than the process?"""
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(unit["ExecMainStartTimestampMonotonic"]) / 1e6
+    started = time.time() - age
+    return any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "files": {"type": "list", "elements": "path", "default": []},
+            "wait_seconds": {"type": "int", "default": 90},
+        },
+        supports_check_mode=True,
+    )
+    name = module.params["name"]
+    unit = look(name)
+    if unit.get("LoadState") == "not-found" and module.check_mode:
+        module.exit_json(changed=True, msg=f"{name}.service is not there yet")
+    if unit.get("LoadState") != "loaded":
+        module.fail_json(msg=f"systemd cannot start {name}.service: it is {unit.get('LoadState', 'unknown')}")
+    steps = []
+    if unit["NeedDaemonReload"] == "yes":
+        steps.append(["daemon-reload"])
+    if unit["UnitFileState"] != "enabled":
+        steps.append(["enable", name])
+    if unit["ActiveState"] != "active":
+        steps.append(["start", name])
+    elif outdated(unit, module.params["files"]):
+        steps.append(["restart", name])
+    for step in [] if module.check_mode else steps:
+        status, _out, err = run(["systemctl", *step], module.params["wait_seconds"])
+        if status:
+            module.fail_json(msg=f"systemctl {' '.join(step)}: {err}; {journal(name)}")
+    said = ", ".join(" ".join(step) for step in steps)
+    module.exit_json(changed=bool(steps), msg=f"{name}: {said or 'runs'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the cluster's number in slurmctld's state with the database's."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_cluster_id
+short_description: Do slurmctld's state and the accounting database speak of one cluster?
+description:
+  - slurmctld refuses to start with CLUSTER ID MISMATCH if its state has another number than the database, which happens
+    if it ran before accounting was set up. The module says so, and what to do, before it happens.
+author: hyperpod-lifecycle maintainers
+options:
+  slurm_conf:
+    description: Where C(ClusterName) and C(StateSaveLocation) are.
+    type: path
+    required: true
+  database:
+    description: The accounting database.
+    type: str
+    required: true
+  socket:
+    description: The socket of its server.
+    type: path
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Compare
+  hyperpod.lifecycle.slurm_cluster_id:
+    slurm_conf: /opt/slurm/etc/slurm.conf
+    database: slurm_acct_db
+    socket: /run/mysqld/mysqld.sock
+"""
+
+RETURN = r""" # """
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, MariaDB
+
+
+def known(server, database, cluster):
+    """The number in the database, or None."""
+    schema, name = accounting.quote(database), accounting.quote(cluster)
+    table = f"SELECT 1 FROM information_schema.columns WHERE table_schema = {schema}"  # noqa: S608 quoted
+    if not server.ask(f"{table} AND table_name = 'cluster_table' AND column_name = 'id'"):
+        return None
+    found = server.ask(f"SELECT id FROM `{database}`.cluster_table WHERE name = {name} AND deleted = 0")  # noqa: S608
+    return int(found[0][0]) if found else None
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "slurm_conf": {"type": "path", "required": True},
+            "database": {"type": "str", "required": True},
+            "socket": {"type": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    conf = Path(module.params["slurm_conf"])
+    if module.check_mode and not (conf.exists() and Path(module.params["socket"]).exists()):
+        module.exit_json(msg="slurm.conf or MariaDB is not there yet")
+    text = conf.read_text(encoding="utf-8", errors="replace")
+    found = {key.lower(): value for key, value in slurm.parameters(text)}
+    cluster = found.get("clustername", "").lower()
+    state = Path(found.get("statesavelocation", "/var/spool"))
+    file = state / "clustername"
+    try:
+        number = accounting.cluster_id(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else None
+        if number is not None:
+            stored = known(MariaDB(module.params["socket"]), module.params["database"], cluster)
+            said = accounting.id_mismatch(state, cluster, number, stored)
+            if said:
+                raise Fault(said)
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of Slurm in a file that slurm.conf includes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_settings
+short_description: Settings in a file that the agent's slurm.conf includes
+description:
+  - The agent owns C(slurm.conf), so own settings stand in a file that it includes, in a block with a name. The same
+    settings outside of the block, such as those that other scripts have added on each of their runs, are taken out.
+    All else in the file stays.
+  - A setting that C(slurm.conf) itself has is left to it, and RV(note) says so if its value is another one.
+  - The only thing that is ever written to C(slurm.conf) is the line C(Include), if it is missing. Before that is done,
+    what the agent manages is compared.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The included file, in the folder of C(slurm.conf).
+    type: path
+    required: true
+  slurm_conf:
+    description: The file that includes it.
+    type: path
+    required: true
+  block:
+    description: Whose settings these are.
+    type: str
+    required: true
+  settings:
+    description: Names and values.
+    type: dict
+    required: true
+  ours:
+    description:
+      - Settings whose value nobody else may have decided, with the values besides the wanted one that may be replaced;
+        another one in either file is an error.
+    type: dict
+    default: {}
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Tell Slurm where accounting is
+  hyperpod.lifecycle.slurm_settings:
+    path: /opt/slurm/etc/accounting.conf
+    slurm_conf: /opt/slurm/etc/slurm.conf
+    block: accounting
+    settings:
+      AccountingStorageType: accounting_storage/slurmdbd
+      AccountingStorageHost: 10.20.0.5
+    ours:
+      AccountingStorageHost: [localhost]
+"""
+
+RETURN = r"""
+settings:
+  description: The settings that the file has; those that C(slurm.conf) itself has are left out.
+  type: dict
+  returned: success
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import os
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+
+
+def read(path):
+    """A file's text; empty if there is none."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
+
+
+def write(path, text):
+    """In place of the old one, with its owner and mode."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+        if path.exists():
+            old = path.stat()
+            os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            os.fchmod(file.fileno(), old.st_mode & 0o7777)
+        else:
+            os.fchmod(file.fileno(), 0o644)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+
+
+def refuse_others(path, text, wanted, ours):
+    """Fault if somebody else has decided what is ours to decide."""
+    names = {name.lower(): name for name in ours}
+    for key, value in slurm.parameters(text):
+        name = names.get(key.lower())
+        if name and value not in (str(wanted[name]), *map(str, ours[name])):
+            raise Fault(
+                f"{path} has {key}={value}, and here it should be {wanted[name]}: accounting is somewhere else "
+                "already, which is not supported yet. Set accounting_enabled: false to leave it there, or delete the "
+                "line to have a database on this controller; nothing was changed"
+            )
+
+
+def left_to_slurm_conf(text, settings):
+    """What slurm.conf itself sets: name and value."""
+    names = {name.lower(): name for name in settings}
+    return {names[key.lower()]: value for key, value in slurm.parameters(text) if key.lower() in names}
+
+
+def include(path, before, file):
+    """slurm.conf with its include; checked, and not written over what the agent writes at the same moment."""
+    after = accounting.with_include(before, file)
+    if after != before:
+        changed = slurm.lost(slurm.managed(before), slurm.managed(after))
+        if changed or slurm.managed(before) != slurm.managed(after):
+            raise Fault(f"{path}: the line Include {file} would change what the agent manages: {'; '.join(changed)}")
+    return after
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "slurm_conf": {"type": "path", "required": True},
+            "block": {"type": "str", "required": True},
+            "settings": {"type": "dict", "required": True},
+            "ours": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    path, slurm_conf = Path(module.params["path"]), Path(module.params["slurm_conf"])
+    block, settings, ours = module.params["block"], module.params["settings"], module.params["ours"]
+    if not slurm_conf.exists() and module.check_mode:
+        module.exit_json(changed=True, settings=settings, note="")
+    try:
+        main_before, before = read(slurm_conf), read(path)
+        others = "\n".join(accounting.split_block(before, block)[0])
+        refuse_others(slurm_conf, main_before, settings, ours)
+        refuse_others(path, others, settings, ours)
+        there = left_to_slurm_conf(main_before, settings)
+        kept = {name: value for name, value in settings.items() if name not in there}
+        after = accounting.with_block(before, block, kept)
+        main_after = include(slurm_conf, main_before, path.name)
+        if not module.check_mode:
+            if after != before:
+                write(path, after)
+            if main_after != main_before:
+                if read(slurm_conf) != main_before:
+                    raise Fault(f"the agent has just written {slurm_conf}; run again")
+                write(slurm_conf, main_after)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    other = [f"{name}={value}" for name, value in there.items() if value.lower() != str(settings[name]).lower()]
+    module.exit_json(
+        changed=(before, main_before) != (after, main_after),
+        settings=kept,
+        note=f"{slurm_conf} itself has {', '.join(other)}, which is left so" if other else "",
+        diff=[
+            {"before": old, "after": new, "before_header": str(file), "after_header": str(file)}
+            for file, old, new in ((path, before, after), (slurm_conf, main_before, main_after))
+            if old != new
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Let a running slurmctld have settings that it lacks."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurmctld_settings
+short_description: Restart slurmctld if it runs without the settings of a block
+description:
+  - A slurmctld that does not run is left alone; it reads its files when it starts.
+  - One that runs is asked what it has. If that differs it is restarted, since a new accounting storage is not taken
+    over otherwise, and then told to send its configuration to the nodes. Jobs go on meanwhile.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The file that C(slurm.conf) includes.
+    type: path
+    required: true
+  block:
+    description: Whose settings in it.
+    type: str
+    required: true
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    required: true
+  wait_seconds:
+    description: How long to wait until slurmctld answers again.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Let a running slurmctld have them
+  hyperpod.lifecycle.slurmctld_settings:
+    path: /opt/slurm/etc/accounting.conf
+    block: accounting
+    prefix: /opt/slurm
+"""
+
+RETURN = r"""
+differing:
+  description: What slurmctld did not have.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import os
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+
+POLL_SECONDS = 0.5
+COMMAND_SECONDS = 60
+
+
+def until(command, seconds):
+    """Output of the first success."""
+    deadline = time.monotonic() + seconds
+    while True:
+        status, out, err = run(command, COMMAND_SECONDS)
+        if status == 0:
+            return out
+        if time.monotonic() >= deadline:
+            raise Fault(
+                f"{' '.join(command)} does not succeed within {seconds} s: {err or out}; {journal('slurmctld')}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "block": {"type": "str", "required": True},
+            "prefix": {"type": "path", "required": True},
+            "wait_seconds": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    if run(["systemctl", "is-active", "--quiet", "slurmctld"], COMMAND_SECONDS)[0] != 0:
+        module.exit_json(changed=False, differing=[], msg="slurmctld does not run")
+    scontrol = os.path.join(module.params["prefix"], "bin", "scontrol")
+    seconds, path = module.params["wait_seconds"], Path(module.params["path"])
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    settings = accounting.block_settings(text, module.params["block"])
+    try:
+        differing = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
+        if differing and not module.check_mode:
+            status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
+            if status:
+                raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
+            until([scontrol, "reconfigure"], seconds)
+            left = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
+            if left:
+                raise Fault(f"slurmctld has been restarted and still has another {', '.join(left)}")
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    said = f"slurmctld has another {', '.join(differing)}" if differing else "slurmctld has them all"
+    module.exit_json(changed=bool(differing), differing=differing, msg=said)
+
+
+if __name__ == "__main__":
+    main()
