@@ -75,6 +75,8 @@ class Storage:
 
     def prepare(self, shape: Shape) -> None:
         """Make the file systems of a cluster's files; those that are there stay as they are."""
+        # Every node has it mounted, also where there are no file systems.
+        self.root.mkdir(parents=True, exist_ok=True)
         for each in file_systems(shape):
             self._folder(each.dns_name, each.mount_name or OPENZFS_EXPORT)
 

@@ -107,6 +107,14 @@ def test_empty_values_of_slurm_configurations_are_left_out(read: Read) -> None:
     assert dict(read(parameters={**PARAMETERS, "slurm_configurations": {}}).slurm_configurations) == {}
 
 
+def test_an_accounting_database_of_the_api_is_kept_whole(read: Read) -> None:
+    database = {"Endpoint": "x.rds.amazonaws.com", "Port": 3306, "SecretArn": None}
+    found = read(api(SlurmConfig={"AccountingDatabase": database}), None)
+    assert dict(found.accounting_database) == {"Endpoint": "x.rds.amazonaws.com", "Port": 3306}
+    assert found.notes == read(api(), None).notes, "it is no unknown key"
+    assert dict(read().accounting_database) == {}
+
+
 def test_unknown_keys_are_noted_once_for_all_elements(read: Read) -> None:
     instances = [{**instance, "Rack": "r1", "_comment": "<none>"} for instance in MUSCLE["Instances"]]
     document = config(BRAIN, DOOR, {**MUSCLE, "Instances": instances}, Colour="blue")

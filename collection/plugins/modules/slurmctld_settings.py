@@ -6,11 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurmctld_settings
-short_description: Restart slurmctld if it runs without the settings of a block
+short_description: Let a running slurmctld have the settings of a block
 description:
   - A slurmctld that does not run is left alone; it reads its files when it starts.
-  - One that runs is asked what it has. If that differs it is restarted, since a new accounting storage is not taken
-    over otherwise, and then told to send its configuration to the nodes. Jobs go on meanwhile.
+  - One that runs is asked what it has. If that differs it is told to read its files and to send them to the nodes, and
+    is restarted if that was not enough. Jobs go on meanwhile.
 author: hyperpod-lifecycle maintainers
 options:
   path:
@@ -96,13 +96,16 @@ def main():
     try:
         differing = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
         if differing and not module.check_mode:
-            status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
-            if status:
-                raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
+            # Nodes get the files with this. A run that is killed before slurmctld has the settings does it again.
             until([scontrol, "reconfigure"], seconds)
+            if accounting.differing(settings, until([scontrol, "show", "config"], seconds)):
+                # Older ones take a new accounting storage over only when they start.
+                status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
+                if status:
+                    raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
             left = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
             if left:
-                raise Fault(f"slurmctld has been restarted and still has another {', '.join(left)}")
+                raise Fault(f"slurmctld has been started anew and still has another {', '.join(left)}")
     except Fault as fault:
         module.fail_json(msg=str(fault))
     said = f"slurmctld has another {', '.join(differing)}" if differing else "slurmctld has them all"

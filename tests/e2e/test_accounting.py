@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounting in real MariaDB and slurmdbd, from the first job to a run that is killed at each of its tasks.
+
+The tests of this module share one lab and follow each other.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import changed_tasks, lab_called, shape
+
+from hyperpod_lab.lab import Lab
+
+CONTROLLER, LOGIN, COMPUTE = "controller-machine-1", "login-group-1", "compute-nodes-1"
+ETC = "/opt/slurm/etc"
+SECRET = "/etc/hyperpod-lifecycle/secrets/slurmdbd"
+SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/controller.yml"
+PARAMETERS = {
+    "version": "1.0.0",
+    "workload_manager": "slurm",
+    "controller_group": "controller-machine",
+    "login_group": "login-group",
+    "worker_groups": [{"instance_group_name": "compute-nodes", "partition_name": "dev-1"}],
+}
+USERS = """\
+slurm_account: ""
+groups:
+  - name: physics
+    slurm_account: physics
+    users: [{username: ada, uid: 2001}, {username: bea, uid: 2002}]
+  - name: others
+    users: [{username: cyd, uid: 2003}]
+"""
+
+#: Everything of accounting on the controller, in words that are the same on every run; passwords and times left out.
+STATE = r"""
+cd /; find etc/hyperpod-lifecycle/secrets opt/slurm/etc etc/mysql etc/systemd/system var/spool/slurm-archive \
+    -printf '%p %u %g %m %y\n' | grep -v plugstack | sort
+sed 's/^StoragePass=.*/StoragePass=…/' opt/slurm/etc/slurmdbd.conf; cat opt/slurm/etc/accounting.conf
+cat etc/mysql/mariadb.conf.d/60-hyperpod-slurm.cnf etc/systemd/system/slurmdbd.service.d/hyperpod.conf
+mariadb --batch --skip-column-names --execute "SELECT User, Host, JSON_VALUE(Priv, '$.plugin') FROM mysql.global_priv
+    ORDER BY 1, 2; SHOW GRANTS FOR slurm@localhost; SHOW DATABASES" | sed "s/\*[0-9A-F]\{40\}/…/"
+sacctmgr --noheader --parsable2 show cluster format=cluster,controlhost
+sacctmgr --noheader --parsable2 show assoc format=cluster,account,user | sort
+sacctmgr --noheader --parsable2 show user format=user,defaultaccount | sort
+systemctl is-active munge mariadb slurmdbd slurmctld; systemctl is-enabled munge mariadb slurmdbd slurmctld
+"""
+
+#: Back to what the image was.
+WIPE = rf"""
+systemctl disable --now slurmctld slurmdbd mariadb; systemctl stop munge
+rm -rf /var/lib/mysql /var/spool/slurmctld/* /var/log/slurm/* /etc/hyperpod-lifecycle/secrets /var/spool/slurm-archive \
+    /etc/systemd/system/slurmdbd.service.d /etc/mysql/mariadb.conf.d/60-hyperpod-slurm.cnf {ETC}/slurmdbd.conf
+cp -a /root/mysql.image /var/lib/mysql; : >{ETC}/accounting.conf; systemctl daemon-reload
+"""
+
+#: Ends Ansible the hard way soon after the Nth task that acts has begun.
+KILLER = """\
+import os, signal, threading
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_NAME, CALLBACK_NEEDS_ENABLED = 2.0, "killer", True
+    seen = 0
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        if "roles/accounting/tasks" not in task.get_path() or "verify.yml" in task.get_path():
+            return
+        self.seen += 1
+        if self.seen == int(os.environ["KILL_AT"]):
+            os.write(1, f"killed at {task.get_name()}\\n".encode())
+            threading.Timer(float(os.environ["KILL_AFTER"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("acct") / "src"
+    shutil.copytree(upload(), folder)
+    parameters = folder / "provisioning_parameters.json"
+    parameters.write_text(json.dumps(PARAMETERS))
+    (folder / "shared_users.yaml").write_text(USERS)
+    with lab_called("acct") as lab:
+        lab.up(shape(parameters=parameters, compute_nodes=1), scripts=False)
+        bash(lab, CONTROLLER, "systemctl stop mariadb; cp -a /var/lib/mysql /root/mysql.image")
+        results = lab.up(upload_folder=folder)
+        assert [result.exit_code for result in results] == [0, 0, 0], [result.summary for result in results]
+        yield lab
+
+
+def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
+    done = lab.exec(node, ["bash", "-c", script], check=check)
+    return done.stdout + ("" if check else done.stderr)
+
+
+def apply(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    return lab.exec(CONTROLLER, ["hyperpod-lifecycle", "apply", *words])
+
+
+def applied(lab: Lab, *words: str) -> int:
+    """How much a good run changed."""
+    done = apply(lab, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return changed_tasks(done.stdout.strip().splitlines()[-1])
+
+
+def refused(lab: Lab, *words: str) -> str:
+    """The last line of a run that must fail."""
+    done = apply(lab, "--tags", "accounting", *words)
+    assert done.returncode == 4, done.stdout + done.stderr
+    return done.stderr
+
+
+def holders(lab: Lab, node: str = CONTROLLER) -> list[str]:
+    """Files anywhere on a node that hold the password; `grep` reads it from the file, so that it is in no argv."""
+    found = bash(lab, node, f"grep -rlsaF -f {SECRET} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev; true")
+    return sorted(found.split())
+
+
+def test_a_job_from_the_login_node_is_known_on_every_node(lab: Lab) -> None:
+    done = lab.exec(LOGIN, ["timeout", "60", "srun", "--job-name=proof", "true"], user="ubuntu")
+    assert done.returncode == 0, done.stderr
+    for node in (CONTROLLER, LOGIN, COMPUTE):
+        ask = "sacct --allusers --noheader --parsable2 --format=jobname,user,state"
+        deadline = time.monotonic() + 20
+        while "proof|ubuntu|COMPLETED" not in (said := bash(lab, node, ask, check=False)):
+            assert time.monotonic() < deadline, f"{node}: {said}"
+            time.sleep(0.5)
+
+
+def test_users_of_the_list_have_their_accounts(lab: Lab) -> None:
+    said = bash(lab, CONTROLLER, "sacctmgr --noheader --parsable2 show assoc format=account,user").split()
+    assert {"root|root", "root|ubuntu", "physics|", "physics|ada", "physics|bea", "root|cyd"} <= set(said)
+    said = bash(lab, CONTROLLER, "sacctmgr --noheader --parsable2 show user format=user,defaultaccount").split()
+    assert {"ada|physics", "cyd|root"} <= set(said)
+
+
+def test_what_an_administrator_adds_stays(lab: Lab) -> None:
+    bash(
+        lab, CONTROLLER, "sacctmgr -i add account guests; sacctmgr -i add user cyd account=guests defaultaccount=guests"
+    )
+    bash(lab, CONTROLLER, "sacctmgr -i delete user bea account=physics")
+    assert applied(lab, "--tags", "accounting") == 1
+    said = bash(lab, CONTROLLER, "sacctmgr --noheader --parsable2 show assoc format=account,user").split()
+    assert {"guests|cyd", "root|cyd", "physics|bea"} <= set(said)
+    assert "cyd|guests" in bash(lab, CONTROLLER, "sacctmgr --noheader --parsable2 show user format=user,defaultaccount")
+    bash(lab, CONTROLLER, "sacctmgr -i modify user cyd set defaultaccount=root; sacctmgr -i delete account guests")
+
+
+def test_second_run_changes_nothing_and_keeps_the_password(lab: Lab) -> None:
+    ask = f"sha256sum {SECRET} {ETC}/*.conf; systemctl show --property=MainPID mariadb slurmdbd slurmctld"
+    before = bash(lab, CONTROLLER, ask)
+    assert applied(lab) == 0
+    assert bash(lab, CONTROLLER, ask) == before
+    modes = bash(lab, CONTROLLER, f"stat -c '%U %a' {SECRET} {ETC}/slurmdbd.conf").split("\n")
+    assert modes[:2] == ["root 600", "slurm 600"]
+
+
+def test_nobody_gets_into_the_database_but_root_on_its_socket_and_slurmdbd(lab: Lab) -> None:
+    for command in (
+        "mariadb -uroot -h127.0.0.1 --protocol=tcp -e 'SELECT 1'",
+        "runuser -u ubuntu -- mariadb -uroot -e ''",
+    ):
+        assert "Access denied" in bash(lab, CONTROLLER, command, check=False)
+    assert "Access denied" in bash(lab, CONTROLLER, "runuser -u ubuntu -- mariadb -unobody -e ''", check=False)
+    assert "127.0.0.1:3306" in bash(lab, CONTROLLER, "ss -ltn")
+    # As a database that other scripts have set up.
+    spoil = "SET PASSWORD FOR root@localhost = ''; CREATE USER ''@localhost; CREATE USER root@'%' IDENTIFIED BY 'y'"
+    spoil += "; ALTER USER root@localhost IDENTIFIED VIA mysql_native_password USING '' OR unix_socket"
+    bash(lab, CONTROLLER, f'mariadb -e "{spoil}"; mariadb -uroot -h127.0.0.1 --protocol=tcp -e "SELECT 1"')
+    assert applied(lab, "--tags", "accounting") == 1
+    for command in ("mariadb -uroot -h127.0.0.1 --protocol=tcp -e ''", "runuser -u ubuntu -- mariadb -unobody -e ''"):
+        assert "Access denied" in bash(lab, CONTROLLER, command, check=False)
+    assert (
+        bash(lab, CONTROLLER, "mariadb -N -e \"SELECT Host FROM mysql.user WHERE User IN ('root', '')\"")
+        == "localhost\n"
+    )
+
+
+def test_the_password_is_in_two_files_and_nowhere_else(lab: Lab) -> None:
+    assert holders(lab) == sorted([SECRET, f"{ETC}/slurmdbd.conf"])
+    assert bash(lab, CONTROLLER, f"journalctl --output=export | grep -caF -f {SECRET}; true") == "0\n"
+    password = lab.get(CONTROLLER, SECRET).strip()
+    assert len(password) == 40
+    assert all(password not in log.read_bytes() for log in (lab.state / "logs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("breakage", "repair"),
+    [
+        ("true", "true"),
+        # A module that has the password in hand fails with a traceback; the client fails and says all it was told.
+        (f"mkdir {ETC}/slurmdbd.conf.new", f"rmdir {ETC}/slurmdbd.conf.new"),
+        (
+            "printf '#!/bin/sh\\ncat >&2; exit 1\\n' >/usr/local/sbin/mariadb; chmod 755 /usr/local/sbin/mariadb",
+            "rm /usr/local/sbin/mariadb",
+        ),
+        ("systemctl mask --runtime mariadb", "systemctl unmask --runtime mariadb"),
+    ],
+    ids=["good", "traceback", "client", "daemon"],
+)
+@pytest.mark.parametrize("connection", ["warm", "local"])
+def test_no_run_shows_the_password(lab: Lab, breakage: str, repair: str, connection: str) -> None:
+    watch = f"""
+    while :; do
+        grep -lsazF -f {SECRET} /proc/[0-9]*/cmdline /proc/[0-9]*/environ
+        grep -rlsaF -f {SECRET} /tmp /run /root
+    done >/root/seen &
+    watch=$!; cd /
+    # Everything that the password is written to is to be done again.
+    systemctl stop mariadb; rm {ETC}/slurmdbd.conf; {breakage}
+    hyperpod-lifecycle apply -vvvv --diff --json --tags accounting --connection {connection} >/root/out 2>&1; status=$?
+    {repair}; kill $watch; systemctl start mariadb
+    grep -caF -f {SECRET} /root/out; echo $status; wc -l </root/out; cat /root/seen
+    """
+    shown, status, lines, *seen = bash(lab, CONTROLLER, watch).split()
+    assert int(shown) == 0
+    assert int(status) == (0 if breakage == "true" else 4)
+    assert int(lines) > 50, "the run has said a lot"
+    assert seen == []
+    assert applied(lab, "--tags", "accounting") == (0 if breakage == "true" else 2)
+    assert holders(lab) == sorted([SECRET, f"{ETC}/slurmdbd.conf"])
+
+
+def test_what_other_scripts_left_is_put_right_in_a_running_cluster(lab: Lab) -> None:
+    block = "\\n# ACCOUNTING\\nJobAcctGatherType=jobacct_gather/linux\\nJobAcctGatherFrequency=30\\n"
+    block += "AccountingStorageType=accounting_storage/slurmdbd\\nAccountingStorageHost=localhost\\n"
+    spoil = f"printf '{block}{block}' >{ETC}/accounting.conf; sed -i '/^Include/d' {ETC}/slurm.conf"
+    before = lab.get(CONTROLLER, f"{ETC}/slurm.conf").decode().splitlines()
+    bash(lab, CONTROLLER, f"{spoil}; systemctl restart slurmctld")
+    config = "for _ in $(seq 100); do scontrol show config && exit; sleep 0.1; done; exit 1"
+    assert "accounting_storage/slurmdbd" not in bash(lab, CONTROLLER, config)
+    # The settings, and slurmctld's restart.
+    assert applied(lab, "--tags", "accounting") == 2
+    after = lab.get(CONTROLLER, f"{ETC}/slurm.conf").decode().splitlines()
+    assert sorted(after) == sorted(before)
+    conf = lab.get(CONTROLLER, f"{ETC}/accounting.conf").decode()
+    assert conf.count("AccountingStorage") == 3
+    assert "JobAcctGatherFrequency=30" in conf, "what is not ours stays"
+    assert "accounting_storage/slurmdbd" in bash(lab, CONTROLLER, "scontrol show config")
+    assert applied(lab) == 0
+    bash(lab, CONTROLLER, f"sed -i '/^JobAcct\\|ACCOUNTING\\|^$/d' {ETC}/accounting.conf")
+
+
+def test_gpus_are_counted_where_there_are_some(lab: Lab) -> None:
+    lab.put(CONTROLLER, b"accounting_gpus: true\n", SETTINGS)
+    assert applied(lab, "--tags", "accounting") == 2
+    assert "gpu" in bash(
+        lab, CONTROLLER, "sacctmgr --noheader show tres format=type,name; scontrol show config | grep Gres"
+    )
+    assert applied(lab, "--tags", "accounting") == 0
+    bash(lab, CONTROLLER, f"rm {SETTINGS}")
+    assert applied(lab) == 1, "and back; slurmctld keeps what it has until it starts again"
+
+
+def test_a_database_elsewhere_is_refused_and_nothing_is_changed(lab: Lab) -> None:
+    ask = f"cd {ETC}; sha256sum slurmdbd.conf accounting.conf slurm.conf"
+    elsewhere = {**PARAMETERS, "slurm_configurations": {"slurm_database_endpoint": "x.rds.amazonaws.com"}}
+    lab.put(CONTROLLER, json.dumps(elsewhere).encode(), "/root/elsewhere.json")
+    assert "not supported yet" in refused(lab, "--provisioning-parameters", "/root/elsewhere.json")
+    for file, line in (
+        ("slurmdbd.conf", "StorageHost=x.rds.amazonaws.com"),
+        ("accounting.conf", "AccountingStorageHost=10.9.9.9"),
+        ("slurm.conf", "AccountingStorageHost=10.9.9.9"),
+    ):
+        bash(lab, CONTROLLER, f"cd {ETC}; cp -a {file} /root/kept; echo {line} >>{file}")
+        before = bash(lab, CONTROLLER, ask)
+        assert "not supported yet" in refused(lab)
+        assert bash(lab, CONTROLLER, ask) == before
+        bash(lab, CONTROLLER, f"mv /root/kept {ETC}/{file}")
+    assert applied(lab) <= 1
+
+
+def test_a_cluster_id_mismatch_is_explained_and_the_remedy_is_one(lab: Lab) -> None:
+    bash(lab, CONTROLLER, "systemctl stop slurmctld; sed -i 's/|.*/|7/' /var/spool/slurmctld/clustername")
+    said = refused(lab)
+    assert "CLUSTER ID MISMATCH" in said
+    assert "rm /var/spool/slurmctld/clustername" in said
+    bash(lab, CONTROLLER, "systemctl stop slurmctld; rm /var/spool/slurmctld/clustername")
+    applied(lab)
+    assert "UP" in bash(lab, CONTROLLER, "scontrol ping")
+    assert applied(lab) == 0
+
+
+def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: Lab) -> None:
+    bash(lab, CONTROLLER, WIPE)
+    applied(lab)
+    undisturbed = bash(lab, CONTROLLER, STATE)
+    assert "physics|ada" in undisturbed
+    bash(lab, CONTROLLER, WIPE)
+    lab.put(CONTROLLER, KILLER.encode(), "/root/kill/killer.py")
+    run = (
+        "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_AT={} KILL_AFTER={} "
+        "timeout 120 /opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
+        "hyperpod.lifecycle.site --tags accounting; echo status $?"
+    )
+    # Each run begins where the one before was killed, and must get one task further.
+    killed = []
+    for number in range(1, 40):
+        said = bash(lab, CONTROLLER, run.format(number, 0.05 + 0.15 * (number % 3)), check=False)
+        if "status 137" not in said:
+            assert said.rstrip().endswith("status 0"), said
+            break
+        killed.append(next(line for line in said.splitlines() if line.startswith("killed at")))
+    assert len(set(killed)) >= 12, killed
+    applied(lab)
+    assert bash(lab, CONTROLLER, STATE) == undisturbed
+    assert applied(lab) == 0
+    assert holders(lab) == sorted([SECRET, f"{ETC}/slurmdbd.conf"])

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats of Slurm's accounting and of its database; tests/e2e has the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
+from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file, slurm_settings, slurmdbd_conf
+
+SETTINGS = {"DbdHost": "localhost", "StorageHost": "localhost", "StorageLoc": "slurm_acct_db"}
+STORAGE = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": "10.0.0.5"}
+OURS = {"AccountingStorageType": ["accounting_storage/none"], "AccountingStorageHost": ["localhost"]}
+NATIVE = "mysql_native_password"
+SOCKET = {"plugin": "unix_socket"}
+
+
+def test_slurmdbd_conf_is_settings_and_password_and_can_be_shown_without() -> None:
+    text = accounting.slurmdbd_conf(SETTINGS, "Secret123")
+    assert dict(slurm.parameters(text)) == {**SETTINGS, "StoragePass": "Secret123"}
+    assert "Secret123" not in accounting.masked(text)
+    assert "Secret123" not in accounting.masked("storagepass = Secret123\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("StorageHost=localhost\nStorageLoc=slurm_acct_db\n", ""),
+        ("storagehost=127.0.0.1\n", ""),
+        ("StorageHost=x.rds.amazonaws.com # mine\n", "x.rds.amazonaws.com"),
+        ("StorageLoc=history\n", "accounting_database: history"),
+    ],
+)
+def test_a_slurmdbd_conf_of_another_database_is_kept(text: str, reason: str) -> None:
+    said = accounting.other_database(text, SETTINGS)
+    assert reason in said
+    assert bool(reason) == bool(said)
+
+
+def test_settings_stand_once_whatever_was_there() -> None:
+    theirs = "# mine\nAccountingStorageHost=a\n\naccountingstoragetype = b\nAccountingStorageTRES=gres/gpu\n" * 2
+    once = accounting.with_block(theirs, "accounting", STORAGE)
+    assert once.count("AccountingStorageHost") == once.lower().count("accountingstoragetype") == 1
+    assert once.count("# mine") == once.count("TRES") == 2, "what is not ours stays"
+    assert accounting.with_block(once, "accounting", STORAGE) == once
+    assert accounting.block_settings(once, "accounting") == STORAGE
+    assert accounting.block_settings(once, "another") == {}
+    less = accounting.with_block(once, "accounting", {})
+    assert "slurmdbd" not in less
+
+
+@pytest.mark.parametrize("there", ["Include accounting.conf", "include /opt/slurm/etc/accounting.conf  # x"])
+def test_an_include_that_is_there_is_left(there: str) -> None:
+    assert accounting.with_include(f"A=b\n{there}\nC=d", "accounting.conf") == f"A=b\n{there}\nC=d"
+
+
+@pytest.mark.parametrize("text", ["A=b", "A=b\n", "A=b\n#Include accounting.conf\n", "Include myaccounting.conf\n"])
+def test_a_missing_include_comes_last(text: str) -> None:
+    after = accounting.with_include(text, "accounting.conf")
+    assert after == text.rstrip("\n") + "\nInclude accounting.conf\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "missing"),
+    [
+        ("AccountingStorageHost   = 10.0.0.5\nGresTypes               = gpu,neuron\n", []),
+        ("AccountingStorageHost   = 10.0.0.50\nGresTypes               = gpu\n", ["AccountingStorageHost"]),
+        ("AccountingStorageHost   = 10.0.0.5\nGresTypes               = (null)\n", ["GresTypes"]),
+        ("", ["AccountingStorageHost", "GresTypes"]),
+    ],
+)
+def test_what_a_running_slurmctld_lacks(config: str, missing: list[str]) -> None:
+    assert accounting.differing({"AccountingStorageHost": "10.0.0.5", "GresTypes": "gpu"}, config) == missing
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("demo|1461", 1461), ("demo|1461\n", 1461), ("demo", None), ("demo|0", None), ("", None)]
+)
+def test_cluster_id(text: str, number: int | None) -> None:
+    assert accounting.cluster_id(text) == number
+
+
+def test_only_numbers_that_cannot_become_one_are_a_mismatch() -> None:
+    assert accounting.id_mismatch("/s", "demo", None, 7) == ""
+    assert accounting.id_mismatch("/s", "demo", 7, 7) == ""
+    for stored in (8, None):
+        said = accounting.id_mismatch("/s", "demo", 7, stored)
+        assert "CLUSTER ID MISMATCH" in said
+        assert "rm /s/clustername" in said
+
+
+def test_associations_are_added_once_and_never_taken_away() -> None:
+    users = [("ubuntu", ""), ("ada", "Physics"), ("bea", "physics"), ("ada", "physics")]
+    todo = accounting.commands("demo", users, [("root", ""), ("root", "root")], {})
+    assert [words[:3] for words in todo] == [
+        ["add", "user", "ubuntu"],
+        ["add", "account", "physics"],
+        ["add", "user", "ada"],
+        ["add", "user", "bea"],
+    ]
+    have = [("root", "root"), ("root", "ubuntu"), ("physics", ""), ("physics", "ada"), ("physics", "bea"), ("x", "y")]
+    assert accounting.commands("demo", users, have, {"ada": "physics", "ubuntu": "x"}) == []
+
+
+def test_only_a_wish_changes_the_default_account() -> None:
+    have = [("root", "ada"), ("physics", "ada")]
+    (words,) = accounting.commands("demo", [("ada", "physics")], have, {"ada": "root"})
+    assert words == ["modify", "user", "where", "name=ada", "cluster=demo", "set", "defaultaccount=physics"]
+    assert accounting.commands("demo", [("ada", "")], have, {"ada": "physics"}) == []
+
+
+def test_the_hash_is_mariadbs() -> None:
+    # SELECT PASSWORD('secret')
+    assert accounting.native_hash("secret") == "*14E65567ABDB5135D0CFD9A70B3032C179A49EE7"
+
+
+DEBIAN_ROOT = {"plugin": NATIVE, "authentication_string": "invalid", "auth_or": [{}, SOCKET]}
+
+
+@pytest.mark.parametrize(
+    ("priv", "safe"),
+    [
+        (DEBIAN_ROOT, True),
+        (SOCKET, True),
+        ({"plugin": NATIVE, "authentication_string": "", "auth_or": [{}, SOCKET]}, False),
+        ({"plugin": NATIVE, "authentication_string": "*14E6", "auth_or": [{}, SOCKET]}, False),
+        ({"plugin": NATIVE, "authentication_string": ""}, False),
+        ({"plugin": NATIVE, "authentication_string": "invalid"}, False),
+        ({}, False),
+    ],
+)
+def test_root_has_the_socket_and_nothing_else(priv: dict[str, Any], safe: bool) -> None:
+    assert accounting.only_socket(priv) is safe
+
+
+def test_accounts_of_a_database_that_others_have_set_up() -> None:
+    table = [
+        ("root", "localhost", json.dumps({"plugin": NATIVE, "authentication_string": ""})),
+        ("root", "%", json.dumps(SOCKET)),
+        ("", "it's", json.dumps(SOCKET)),
+        ("mysql", "localhost", json.dumps(DEBIAN_ROOT)),
+        ("slurm", "%", json.dumps({"plugin": NATIVE, "authentication_string": "*X"})),
+        ("reader", "", json.dumps({"is_role": True})),
+        ("", "", json.dumps({"is_role": True})),
+    ]
+    assert accounting.account_statements(table, "slurm", "*H") == [
+        "ALTER USER 'root'@'localhost' IDENTIFIED VIA unix_socket",
+        "DROP USER 'root'@'%'",
+        "DROP USER ''@'it\\'s'",
+        "CREATE USER 'slurm'@'localhost' IDENTIFIED BY PASSWORD '*H'",
+    ]
+    ours = {"plugin": NATIVE, "authentication_string": "*H"}
+    for priv, statements in (
+        (ours, 0),
+        ({**ours, "authentication_string": "*X"}, 1),
+        ({**ours, "auth_or": [{}, SOCKET]}, 1),
+        ({**ours, "account_locked": True}, 1),
+    ):
+        assert (
+            len(accounting.account_statements([("slurm", "localhost", json.dumps(priv))], "slurm", "*H")) == statements
+        )
+
+
+def test_a_grant_is_for_one_database_and_not_for_those_an_underscore_matches() -> None:
+    assert accounting.grant("slurm_acct_db") == "`slurm\\_acct\\_db`.*"
+    for name in ("slurm\\_acct\\_db", "slurm_acct_db"):
+        assert accounting.granted([f"GRANT ALL PRIVILEGES ON `{name}`.* TO `slurm`@`localhost`"], "slurm_acct_db")
+    assert not accounting.granted(["GRANT SELECT ON `slurm_acct_db`.* TO `slurm`@`localhost`"], "slurm_acct_db")
+
+
+# --- files ---
+
+
+def test_a_secret_is_0600_from_birth_and_what_a_killed_run_left_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "secrets/one"
+    path.parent.mkdir()
+    path.with_name("one.new").write_text("half")
+    os.umask(0)
+    secret_file.make(path, 40)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert accounting.PASSWORD.fullmatch(path.read_text().strip())
+    assert [each.name for each in path.parent.iterdir()] == ["one"]
+
+
+def test_slurmdbd_conf_has_its_mode_before_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Account:
+        pw_uid, pw_gid = os.getuid(), os.getgid()
+
+    seen = []
+
+    def fchown(handle: int, uid: int, gid: int) -> None:
+        found = os.fstat(handle)
+        seen.append((found.st_size, found.st_mode & 0o777, uid, gid))
+
+    monkeypatch.setattr(os, "fchown", fchown)
+    path = tmp_path / "slurmdbd.conf"
+    path.write_text("old")
+    path.chmod(0o644)
+    slurmdbd_conf.write(path, "new", Account)
+    assert seen == [(0, 0o600, Account.pw_uid, Account.pw_gid)]
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("level", ["debug2", "Debug5", "6", "9"])
+def test_a_level_at_which_slurmdbd_logs_its_password_is_known(level: str) -> None:
+    assert accounting.TALKATIVE.fullmatch(level)
+
+
+@pytest.mark.parametrize("level", ["", "info", "debug", "5"])
+def test_other_levels_are_fine(level: str) -> None:
+    assert not accounting.TALKATIVE.fullmatch(level)
+
+
+def test_somebody_elses_accounting_is_refused(tmp_path: Path) -> None:
+    slurm_settings.refuse_others(tmp_path, "AccountingStorageHost=localhost\n", STORAGE, OURS)
+    slurm_settings.refuse_others(tmp_path, "AccountingStorageHost=10.0.0.5\n", STORAGE, OURS)
+    with pytest.raises(Fault, match="not supported yet"):
+        slurm_settings.refuse_others(tmp_path, "accountingstoragehost=10.0.0.50\n", STORAGE, OURS)
+
+
+def test_the_include_is_written_with_owner_mode_and_every_other_line(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("ClusterName=demo\nNodeName=a CPUs=2\n")
+    path.chmod(0o640)
+    before = slurm_settings.read(path)
+    slurm_settings.write(path, slurm_settings.include(path, before, "accounting.conf"))
+    assert path.read_text() == before + "Include accounting.conf\n"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_include_that_would_hide_what_the_agent_manages_is_not_written() -> None:
+    # The last line is continued, so an include after it would be part of it.
+    with pytest.raises(Fault, match="agent manages"):
+        slurm_settings.include(Path("slurm.conf"), "NodeName=a \\", "accounting.conf")
+
+
+def test_programs_get_their_input_a_limit_and_no_settings_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    word = secrets.token_hex(4)
+    monkeypatch.setenv("MYSQL_PWD", word)
+    show = [sys.executable, "-c", "import os, sys; print(sys.stdin.read(), os.environ)"]
+    status, out, _err = run(show, 20, "said")
+    assert status == 0
+    assert "said" in out
+    assert word not in out
+    assert run([sys.executable, "-c", "import time; time.sleep(9)"], 0.2)[0] == 124
+    assert run(["no-such-program"], 1)[0] == 127
