@@ -58,7 +58,7 @@ WIPE = rf"""
 systemctl disable --now slurmctld slurmdbd mariadb; systemctl stop munge
 rm -rf /var/lib/mysql /var/spool/slurmctld/* /var/log/slurm/* /etc/hyperpod-lifecycle/secrets /var/spool/slurm-archive \
     /etc/systemd/system/slurmdbd.service.d /etc/mysql/mariadb.conf.d/60-hyperpod-slurm.cnf {ETC}/slurmdbd.conf
-cp -a /root/mysql.image /var/lib/mysql; : >{ETC}/accounting.conf; systemctl daemon-reload
+cp -a /srv/mysql.image /var/lib/mysql; : >{ETC}/accounting.conf; systemctl daemon-reload
 """
 
 #: Ends Ansible the hard way soon after the Nth task that acts has begun.
@@ -98,7 +98,7 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
     (folder / "shared_users.yaml").write_text(USERS)
     with lab_called("acct") as lab:
         lab.up(shape(parameters=parameters, compute_nodes=1), scripts=False)
-        bash(lab, CONTROLLER, "systemctl stop mariadb; cp -a /var/lib/mysql /root/mysql.image")
+        bash(lab, CONTROLLER, "systemctl stop mariadb; cp -a /var/lib/mysql /srv/mysql.image")
         results = lab.up(upload_folder=folder)
         assert [result.exit_code for result in results] == [0, 0, 0], [result.summary for result in results]
         yield lab
@@ -207,20 +207,21 @@ def test_the_watch_sees_what_it_is_for(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("breakage", "repair"),
+    ("breakage", "repair", "connection"),
     [
-        ("true", "true"),
+        ("true", "true", "warm"),
+        ("true", "true", "local"),
         # A module that has the password in hand fails with a traceback; the client fails and says all it was told.
-        (f"mkdir {ETC}/slurmdbd.conf.new", f"rmdir {ETC}/slurmdbd.conf.new"),
+        (f"mkdir {ETC}/slurmdbd.conf.new", f"rmdir {ETC}/slurmdbd.conf.new", "local"),
         (
             "printf '#!/bin/sh\\ncat >&2; exit 1\\n' >/usr/local/sbin/mariadb; chmod 755 /usr/local/sbin/mariadb",
             "rm /usr/local/sbin/mariadb",
+            "warm",
         ),
-        ("systemctl mask --runtime mariadb", "systemctl unmask --runtime mariadb"),
+        ("systemctl mask --runtime mariadb", "systemctl unmask --runtime mariadb", "warm"),
     ],
-    ids=["good", "traceback", "client", "daemon"],
+    ids=["good", "good-local", "traceback", "client", "daemon"],
 )
-@pytest.mark.parametrize("connection", ["warm", "local"])
 def test_no_run_shows_the_password(lab: Lab, breakage: str, repair: str, connection: str) -> None:
     watch = f"""
     {WATCH}
