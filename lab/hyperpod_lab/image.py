@@ -24,8 +24,6 @@ RECIPE = Path(__file__).resolve().parents[1] / "image"
 REPOSITORY = "localhost/hyperpod-lab"
 #: Debian's public keys that sign both releases, since a machine that is no Debian may not have them.
 KEYS = RECIPE / "keys"
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
-DEFAULT_SECURITY = "http://deb.debian.org/debian-security"
 APT_OPTIONS = re.compile(r"^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)\b")
 BUILD_SECONDS = 1800
 
@@ -46,13 +44,16 @@ def packages(text: str, release: str) -> list[str]:
 
 
 def sources(targets: str, release: str, mirror: str | None) -> list[str]:
-    """One-line apt sources of a release, from ``apt-get indextargets`` lines ``URI|Origin|Label``."""
+    """One-line apt sources of a release, from ``apt-get indextargets`` lines ``URI|Origin|Label``.
+
+    None on a machine that is no Debian: then mmdebstrap takes Debian's public archive.
+    """
     archive, security = mirror, None
     if mirror is None:
-        rows = [line.split("|") for line in targets.splitlines() if line]
-        archive = next((uri for uri, origin, label in rows if (origin, label) == ("Debian", "Debian")), DEFAULT_MIRROR)
-        found = (uri for uri, origin, label in rows if (origin, label) == ("Debian", "Debian-Security"))
-        security = next(found, DEFAULT_SECURITY if archive == DEFAULT_MIRROR else None)
+        found = {(origin, label): uri for uri, origin, label in (line.split("|") for line in targets.split())}
+        archive, security = found.get(("Debian", "Debian")), found.get(("Debian", "Debian-Security"))
+    if archive is None:
+        return []
     lines = [f"deb {archive} {suite} main" for suite in (release, f"{release}-updates")]
     return lines + ([f"deb {security} {release}-security main"] if security else [])
 
