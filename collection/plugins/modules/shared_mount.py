@@ -100,12 +100,12 @@ import random
 import re
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
 
 FSTAB = Path("/etc/fstab")
@@ -275,18 +275,13 @@ class Share:
             )
         line = mounts.fstab_line(self.kind, self.source, self.path, self.module.params["options"])
         after = mounts.with_line(before, self.path, line)
+        changed = replace(self.module, FSTAB, before, after, 0o644)
         if self.module.check_mode:
-            return after != before, before, after
-        if after != before:
-            handle, temporary = tempfile.mkstemp(dir=self.module.tmpdir)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(after)
-            os.chmod(temporary, 0o644)
-            self.module.atomic_move(temporary, str(FSTAB))
-            if mount:
-                self.notes.append(f"{self.path}: new options act when it is mounted next")
-        self.reload(after != before)
-        return after != before, before, after
+            return changed, before, after
+        if changed and mount:
+            self.notes.append(f"{self.path}: new options act when it is mounted next")
+        self.reload(changed)
+        return changed, before, after
 
     def make_folder(self):
         """The mount point, if it is missing."""

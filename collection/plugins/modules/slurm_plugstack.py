@@ -33,9 +33,9 @@ RETURN = r""" # """
 
 import glob
 import os
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import expand_includes
 
 
@@ -50,12 +50,7 @@ def main():
     # A relative pattern is relative to the folder of the file.
     folder = os.path.dirname(path)
     after = expand_includes(before, lambda pattern: sorted(glob.glob(os.path.join(folder, pattern))))
-    changed = after != before
-    if changed and not module.check_mode:
-        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(after)
-        module.atomic_move(temporary, path)
+    changed = replace(module, path, before, after)
     module.exit_json(
         changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path}
     )

@@ -42,11 +42,10 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import os
-import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in, exec_start
 
 #: The image has Slurm's units here too; the public sample scripts rename them.
@@ -78,15 +77,11 @@ def main():
     after = drop_in(unit, conf_server, module.params["restart_seconds"])
     path = DROP_INS / f"{daemon}.service.d/hyperpod.conf"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    if before != after and not module.check_mode:
+    if not module.check_mode:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(after)
-        os.chmod(temporary, 0o644)
-        module.atomic_move(temporary, str(path))
+    changed = replace(module, path, before, after, 0o644)
     module.exit_json(
-        changed=before != after,
+        changed=changed,
         diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
     )
 
