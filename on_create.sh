@@ -81,6 +81,7 @@ close_log() {
 on_signal() {
     stopped_by=$1
     signals=$((signals + 1))
+    # It may have ended just now.
     [[ -z $child ]] || kill -s "$1" -- "$child" 2>/dev/null || true
 }
 
@@ -244,6 +245,7 @@ index_answers() {
     pip download --retries 0 --timeout 5 --no-deps --dest "$TMPDIR/probe" ansible-runner
 }
 
+# Nothing where there is no link.
 target_of() { readlink "$1" || true; }
 
 # point LINK TARGET: atomically

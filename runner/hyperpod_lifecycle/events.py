@@ -65,6 +65,7 @@ class Events:
         try:
             self._take(event)
         except Exception:
+            # Out of here ansible-runner would drop Ansible amid a task; the run is judged by this at its end.
             self.defect = self.defect or traceback.format_exc()
         return False
 

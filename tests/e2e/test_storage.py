@@ -61,6 +61,7 @@ def forget_mounts(lab: Lab, node: str) -> None:
         node,
         r"""
         rm -f /etc/hyperpod-lifecycle/inventory/group_vars/all.yml
+        # Either may be missing; that nothing stays mounted is seen to below.
         cd /; systemctl stop fsx.automount home.automount 2>/dev/null || true
         while read -r path; do umount --lazy "$path"; done < <(
             awk '$5 == "/fsx" || $5 == "/home" { print $5 }' /proc/self/mountinfo)
@@ -152,6 +153,7 @@ def test_twenty_runs_change_nothing_and_let_a_job_write(lab: Lab) -> None:
         user="root",
     ).strip()
     deadline = time.monotonic() + 20
+    # The job makes the file; until then there is none.
     while not bash(lab, LOGIN, "wc -c </fsx/held 2>/dev/null || true").strip("0\n"):
         assert time.monotonic() < deadline, "the job has not begun"
         time.sleep(0.2)
