@@ -33,6 +33,12 @@ def free_addresses(subnet: IPv4Network, used: Collection[IPv4Address]) -> Iterat
     return (first + offset for offset in offsets if first + offset not in used)
 
 
+def service_address(subnet: IPv4Network, used: Collection[IPv4Address]) -> IPv4Address:
+    """The highest free address below the bridge's, far from the nodes'."""
+    below = (gateway(subnet) - offset for offset in range(1, 250))
+    return next(address for address in below if address not in used)
+
+
 def host_name(address: IPv4Address) -> str:
     """The name HyperPod gives a host: ``ip-10-70-0-1``."""
     return f"ip-{str(address).replace('.', '-')}"

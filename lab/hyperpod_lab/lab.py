@@ -29,6 +29,7 @@ from hyperpod_lab import addresses, agent, image, machine, upload
 from hyperpod_lab.agent import Hardware, Node
 from hyperpod_lab.errors import LabError, LabUsageError
 from hyperpod_lab.podman import Completed, Podman
+from hyperpod_lab.services import Services
 from hyperpod_lab.shape import Shape
 from hyperpod_lab.storage import STORE, Storage
 from hyperpod_lifecycle.cluster import Cluster, NodeType, load
@@ -77,6 +78,8 @@ class Lab:
             address=lambda: str(addresses.gateway(self._subnet())),
             shell=lambda node, command: self.exec(node, ["sh", "-c", command], check=True),
         )
+        #: What stands beside the cluster; see services.py.
+        self.services = Services(name, self.network, self.state / "services", self.podman, self._subnet)
 
     def _podman_is_set_up(self) -> bool:
         """Whether any lab was ever up on this machine."""
@@ -261,6 +264,7 @@ class Lab:
             if not self._podman_is_set_up():
                 return []
             removed = [node.name for node in self.nodes()]
+            self.services.remove_all()
             self._remove(self.nodes())
             if self._network_exists():
                 self.podman.run("network", "rm", "--force", self.network)
