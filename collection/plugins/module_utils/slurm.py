@@ -180,6 +180,8 @@ def drop_in(unit, conf_server, restart_seconds):
         lines += [
             "ExecStart=",
             f"ExecStart={start} --conf-server {conf_server}",
+            # It would wait two minutes for threads that talk to a controller which is gone; jobs are not its children.
+            "TimeoutStopSec=20",
             # Slurm's commands find the fetched configuration in /run/slurm/conf, also while the daemon restarts.
             "RuntimeDirectoryPreserve=yes",
         ]
