@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -25,6 +25,7 @@ from hyperpod_lifecycle.paths import Paths
 
 if TYPE_CHECKING:
     from hyperpod_lifecycle.plan import Plan
+    from hyperpod_lifecycle.run import Options
 
 app = typer.Typer(
     name="hyperpod-lifecycle",
@@ -50,6 +51,7 @@ Inventory = Annotated[
     Path | None,
     typer.Option("--inventory", metavar="DIR", help="Your settings, if not in /etc/hyperpod-lifecycle/inventory."),
 ]
+Check = Annotated[bool, typer.Option("--check", help="Say what would change, and change nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 
 
@@ -82,7 +84,7 @@ def apply(
     skip_tags: Annotated[
         list[str] | None, typer.Option("--skip-tags", metavar="TAG,…", help="All but these concerns or phases.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say what would change, and change nothing.")] = False,
+    check: Check = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show how files change.")] = False,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="A line per task; twice: Ansible's own output as well.")
@@ -98,28 +100,81 @@ def apply(
 ) -> None:
     """Configure this node."""
     from hyperpod_lifecycle import run
+
+    _play(
+        run.Options(
+            tags=_words(tags),
+            skip_tags=_words(skip_tags),
+            check=check,
+            diff=diff,
+            verbosity=verbose,
+            connection=connection.value if connection else None,
+            timeout=timeout,
+            lock_wait=lock_wait,
+            resource_config=resource_config,
+            provisioning_parameters=provisioning_parameters,
+            inventory=inventory,
+        ),
+        as_json=as_json,
+    )
+
+
+def _play(options: Options, as_json: bool, playbook: str = "site") -> NoReturn:
+    """Run a playbook of ours on this node, and say how it ended."""
+    from hyperpod_lifecycle import run
     from hyperpod_lifecycle.progress import Progress
 
-    options = run.Options(
-        tags=_words(tags),
-        skip_tags=_words(skip_tags),
-        check=check,
-        diff=diff,
-        verbosity=verbose,
-        connection=connection.value if connection else None,
-        timeout=timeout,
-        lock_wait=lock_wait,
-        resource_config=resource_config,
-        provisioning_parameters=provisioning_parameters,
-        inventory=inventory,
-    )
     paths = Paths()
-    progress = Progress(sys.stderr if as_json else sys.stdout, None if check else paths.log_file)
-    report = run.apply(options, progress, paths, run.Site(checkout=_checkout()))
+    progress = Progress(sys.stderr if as_json else sys.stdout, None if options.check else paths.log_file)
+    site = run.Site(f"hyperpod.lifecycle.{playbook}", checkout=_checkout())
+    report = run.apply(options, progress, paths, site)
     if as_json:
         print(report.to_json())
     print(report.summary, file=sys.stderr if as_json or report.exit_code else sys.stdout)
     raise typer.Exit(report.exit_code)
+
+
+@app.command()
+def backup(
+    dest: Annotated[
+        str, typer.Argument(metavar="DEST", help="A folder, best on shared storage, or s3://BUCKET/PREFIX.")
+    ],
+    check: Check = False,
+    as_json: Json = False,
+) -> None:
+    """Back up the accounting database and slurmctld's state, on the controller, while Slurm goes on."""
+    from hyperpod_lifecycle import run
+
+    dest = _absolute(dest)
+    _play(
+        run.Options(words=("backup", dest), check=check, variables={"backup_dest": dest}),
+        as_json=as_json,
+        playbook="backup",
+    )
+
+
+@app.command()
+def restore(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A backup, or the place of backups: this cluster's last is taken.")
+    ],
+    replace_newer: Annotated[
+        bool, typer.Option("--replace-newer", help="Also if jobs since the backup are lost by it.")
+    ] = False,
+    check: Check = False,
+    as_json: Json = False,
+) -> None:
+    """Bring back what `backup` has saved, on the controller; what is there now is saved first."""
+    from hyperpod_lifecycle import run
+
+    source = _absolute(source)
+    words = ("restore", source, *(["--replace-newer"] if replace_newer else []))
+    variables = {"restore_source": source, "restore_replace_newer": replace_newer}
+    _play(run.Options(words=words, check=check, variables=variables), as_json=as_json, playbook="restore")
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else str(Path(place).absolute())
 
 
 @app.command()

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -67,11 +67,13 @@ class Options:
     resource_config: Path | None = None
     provisioning_parameters: Path | None = None
     inventory: Path | None = None
+    words: tuple[str, ...] = ("apply",)  #: the command and its arguments
+    variables: Mapping[str, Any] = field(default_factory=dict)  #: they win over the inventory's
 
     @property
     def command(self) -> str:
         """The command line that asks for the same again, with the files that stay on the node."""
-        words = ["hyperpod-lifecycle", "apply"]
+        words = ["hyperpod-lifecycle", *self.words]
         words += [word for tag in self.tags for word in ("--tags", tag)]
         words += [word for tag in self.skip_tags for word in ("--skip-tags", tag)]
         words += ["--check"] if self.check else []
@@ -300,6 +302,9 @@ class _Run:
             private / "env/settings", json.dumps({"pexpect_timeout": POLL_SECONDS, "suppress_output_file": True})
         )
         flags = [f"--{name}" for name, wanted in (("check", options.check), ("diff", options.diff)) if wanted]
+        if options.variables:
+            write_private(private / "variables.json", json.dumps(dict(options.variables)))
+            flags += ["--extra-vars", f"@{private / 'variables.json'}"]
 
         def cancelled() -> bool:
             if not self.signals.received and time.monotonic() < self.deadline:

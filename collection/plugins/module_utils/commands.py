@@ -14,17 +14,20 @@ class Fault(Exception):
     """What ends the work; one sentence."""
 
 
+def environment():
+    """What programs see of ours: no settings of a client, and the same language everywhere."""
+    found = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
+    return {**found, "LC_ALL": "C.UTF-8", "PATH": found.get("PATH", os.defpath) + ":/usr/sbin:/sbin"}
+
+
 def run(command, seconds, text=""):
     """Exit status, output and errors of a program; 127 if there is none, 124 if it does not end."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
-    environment["LC_ALL"] = "C.UTF-8"
-    environment["PATH"] = environment.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     try:
         done = subprocess.run(
             command,
             input=text.encode(),
             capture_output=True,
-            env=environment,
+            env=environment(),
             timeout=seconds,
             check=False,
         )

@@ -136,6 +136,11 @@ def ping(answer, name):
     return "", "UP" if "is UP" in answer else "DOWN"
 
 
+def controllers_up(answer):
+    """Names of the controllers that are up in an answer of ``scontrol ping``."""
+    return set(re.findall(r"Slurmctld\(\w+\) at (\S+) is UP", answer))
+
+
 def node_state(line):
     """The ``State=`` of one ``scontrol --oneliner show node`` line as (base state, set of flags).
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller's accounting and state, as its own files name them. Standard library only: it runs on the node."""
+
+from __future__ import annotations
+
+import calendar
+import socket
+import time
+from pathlib import Path
+
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.database import Database
+
+TIME = "%Y%m%dT%H%M%SZ"
+
+
+class Controller:
+    """What a backup is made of and a restore replaces; Fault if this node is no controller."""
+
+    def __init__(self, prefix, config_dir):
+        self.bin = Path(prefix, "bin")
+        conf, slurmdbd_conf = Path(config_dir, "slurm.conf"), Path(config_dir, "slurmdbd.conf")
+        if not conf.exists():
+            raise Fault(f"{conf} is not there yet; run hyperpod-lifecycle apply first")
+        settings = {key.lower(): value for key, value in slurm.parameters(conf.read_text(errors="replace"))}
+        self.cluster = settings.get("clustername", "").lower()
+        self.state_dir = settings.get("statesavelocation", "/var/spool")
+        status, said, errors = run([str(Path(prefix, "sbin/slurmctld")), "-V"], 20)
+        if status:
+            raise Fault(f"slurmctld -V: {errors}")
+        self.slurm = said.strip()
+        #: None where accounting is off, or is another host's.
+        self.database = Database(slurmdbd_conf.read_text()) if slurmdbd_conf.exists() else None
+
+    def clusters(self):
+        """Names of the clusters in the database."""
+        if not self._has_table("cluster_table"):
+            return []
+        return [name for (name,) in self.database.ask("SELECT name FROM cluster_table WHERE deleted = 0")]
+
+    def jobs_since(self, moment):
+        """How many jobs the database, or without one slurmctld, has of the time after ``20261130T140509Z``."""
+        seconds = calendar.timegm(time.strptime(moment, TIME))
+        table = f"{self.cluster}_job_table"
+        if self.database:
+            if not self._has_table(table):
+                return 0
+            ((number,),) = self.database.ask(f"SELECT COUNT(*) FROM `{table}` WHERE mod_time > {seconds}")  # noqa: S608
+            return int(number)
+        status, said, _errors = run([str(self.bin / "squeue"), "--noheader", "--states=all", "--format=%V"], 30)
+        submitted = [time.mktime(time.strptime(line, "%Y-%m-%dT%H:%M:%S")) for line in said.split()]
+        return len([each for each in submitted if each > seconds]) if status == 0 else 0
+
+    def _has_table(self, name):
+        return bool(self.database) and [name] in self.database.ask("SHOW TABLES")
+
+    def others_up(self):
+        """Other controllers that answer: they would write their own state over a restored one."""
+        _status, said, _errors = run([str(self.bin / "scontrol"), "ping"], 60)
+        mine = {socket.gethostname(), socket.gethostname().split(".")[0]}
+        return slurm.controllers_up(said) - mine
+
+    def stop(self):
+        """Stop both daemons; answer with those that ran, in the order to start them."""
+        ran = [name for name in ("slurmdbd", "slurmctld") if run(["systemctl", "is-active", name], 20)[0] == 0]
+        for name in reversed(ran):
+            status, _said, errors = run(["systemctl", "stop", name], 120)
+            if status:
+                raise Fault(f"systemctl stop {name}: {errors}")
+        return ran
+
+    def start(self, names, seconds):
+        """Start them, and wait until each answers."""
+        questions = {"slurmdbd": ["sacctmgr", "--noheader", "show", "cluster"], "slurmctld": ["scontrol", "ping"]}
+        for name in names:
+            status, _said, errors = run(["systemctl", "start", name], 120)
+            if status:
+                raise Fault(f"systemctl start {name}: {errors}; {journal(name)}")
+            command, *words = questions[name]
+            deadline = time.monotonic() + seconds
+            while True:
+                status, said, errors = run([str(self.bin / command), *words], 30)
+                if status == 0 and "DOWN" not in said:
+                    break
+                if time.monotonic() > deadline:
+                    raise Fault(f"{name} does not answer within {seconds} s: {errors or said.strip()}; {journal(name)}")
+                time.sleep(0.3)
+
+
+def now():
+    """The name of a backup that is made now."""
+    return time.strftime(TIME, time.gmtime())

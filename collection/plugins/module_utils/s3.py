@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders in S3, by the AWS command line that the HyperPod image has. Standard library only: it runs on the node."""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
+
+SECONDS = 3600
+
+
+def is_url(place):
+    """Is it a place in S3?"""
+    return place.startswith("s3://")
+
+
+def _aws(*words):
+    status, said, errors = run(["aws", "s3", *words], SECONDS)
+    if status == 127:
+        raise Fault("the aws command is not installed; the HyperPod image has it, elsewhere install the AWS CLI")
+    if status:
+        raise Fault(f"aws s3 {words[0]}: {(errors or said).strip()[-600:]}")
+    return said
+
+
+def upload(folder, url):
+    """Copy a backup; its manifest last, so that a half of one is none. Read again, it must be what was written."""
+    names = sorted(os.listdir(folder), key=lambda name: name == backups.MANIFEST)
+    for name in names:
+        _aws("cp", "--only-show-errors", f"{folder}/{name}", f"{url}/{name}")
+    again = f"{folder}.again"
+    download(url, again)
+    backups.read(again)
+
+
+def download(url, folder):
+    """Copy everything below a prefix into a new folder."""
+    os.mkdir(folder)
+    _aws("cp", "--only-show-errors", "--recursive", f"{url}/", folder)
+
+
+def choose(place, cluster, arn, folder):
+    """As :func:`backups.choose`, in S3: only the manifests are fetched to find it, then the backup itself."""
+    index = f"{folder}/index"
+    os.makedirs(index)
+    only = ["--exclude", "*", "--include", f"*{backups.MANIFEST}"]
+    _aws("cp", "--only-show-errors", "--recursive", *only, f"{place}/", index)
+    found = os.path.relpath(backups.choose(index, cluster, arn), index)
+    url = place if found == "." else f"{place}/{found}"
+    download(url, f"{folder}/backup")
+    return url, f"{folder}/backup"

@@ -1,0 +1,112 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A backup of the accounting database and of slurmctld's state."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_backup
+short_description: Back up the accounting database and slurmctld's state
+description:
+  - Writes a folder below O(dest), named for the cluster and the time, while Slurm goes on. What was written is read
+    again before the backup counts as one. A run that is killed leaves none.
+  - The database is reached as slurmdbd reaches it, so it may be elsewhere.
+author: hyperpod-lifecycle maintainers
+options:
+  dest:
+    description: A folder, or a prefix such as C(s3://bucket/backups), which the C(aws) command copies to.
+    type: str
+    required: true
+  cluster_arn:
+    description: Tells clusters of one name apart.
+    type: str
+    required: true
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    default: /opt/slurm
+  config_dir:
+    description: Where slurm.conf and slurmdbd.conf are.
+    type: path
+    default: /opt/slurm/etc
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Back up
+  hyperpod.lifecycle.slurm_backup:
+    dest: /fsx/backups
+    cluster_arn: arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl
+"""
+
+RETURN = r"""
+backup:
+  description: Where the backup is.
+  type: str
+  returned: success
+"""
+
+import os
+import shutil
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
+
+
+def write(controller, folder, arn, created):
+    """Make the folder a backup."""
+    clusters = []
+    if controller.database:
+        clusters = controller.clusters()
+        controller.database.dump(os.path.join(folder, backups.DATABASE))
+    backups.pack(controller.state_dir, os.path.join(folder, backups.STATE))
+    about = {"cluster": controller.cluster, "arn": arn, "slurm": controller.slurm, "created": created}
+    backups.seal(folder, {**about, "clusters": clusters})
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "dest": {"type": "str", "required": True},
+            "cluster_arn": {"type": "str", "required": True},
+            "prefix": {"type": "path", "default": "/opt/slurm"},
+            "config_dir": {"type": "path", "default": "/opt/slurm/etc"},
+        },
+        supports_check_mode=True,
+    )
+    dest, arn, created = module.params["dest"].rstrip("/"), module.params["cluster_arn"], now()
+    os.umask(0o077)
+    try:
+        controller = Controller(module.params["prefix"], module.params["config_dir"])
+        name = f"{backups.key(controller.cluster, arn)}/{created}"
+        if module.check_mode:
+            module.exit_json(changed=True, backup=f"{dest}/{name}")
+        if s3.is_url(dest):
+            folder = os.path.join(module.tmpdir, created)
+            os.mkdir(folder)
+            write(controller, folder, arn, created)
+            s3.upload(folder, f"{dest}/{name}")
+        else:
+            if not os.path.isabs(dest):
+                raise Fault(f"{dest} is neither an absolute path nor s3://…")
+            # Its name is no backup's until it is one.
+            folder = f"{dest}/{name}.part"
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
+            for old in os.listdir(os.path.dirname(folder)):
+                if old.endswith(".part"):
+                    shutil.rmtree(os.path.join(os.path.dirname(folder), old))
+            os.mkdir(folder)
+            write(controller, folder, arn, created)
+            os.rename(folder, f"{dest}/{name}")
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(changed=True, backup=f"{dest}/{name}")
+
+
+if __name__ == "__main__":
+    main()

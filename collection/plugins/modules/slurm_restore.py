@@ -1,0 +1,165 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Give a cluster the accounting database and the state of a backup."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_restore
+short_description: Restore the accounting database and slurmctld's state
+description:
+  - Everything is checked before anything changes. What there is now is backed up below O(keep_dir) first, and comes
+    back if the database does not take the backup. Slurm's daemons are stopped meanwhile; jobs on nodes go on.
+  - A run that is killed is to be run again; it begins anew.
+author: hyperpod-lifecycle maintainers
+options:
+  source:
+    description: A backup, or the place that holds this cluster's; a folder, or a prefix such as C(s3://bucket/backups).
+    type: str
+    required: true
+  replace_newer:
+    description: Restore also where jobs since the backup, or other clusters in the database, are lost by it.
+    type: bool
+    default: false
+  cluster_arn:
+    description: Tells clusters of one name apart.
+    type: str
+    required: true
+  keep_dir:
+    description: Where the backup of the present state goes.
+    type: path
+    default: /var/lib/hyperpod-lifecycle/before-restore
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    default: /opt/slurm
+  config_dir:
+    description: Where slurm.conf and slurmdbd.conf are.
+    type: path
+    default: /opt/slurm/etc
+  wait_seconds:
+    description: How long each daemon may take to answer afterwards.
+    type: int
+    default: 90
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Restore
+  hyperpod.lifecycle.slurm_restore:
+    source: /fsx/backups
+    cluster_arn: arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl
+"""
+
+RETURN = r"""
+backup:
+  description: The backup that was restored.
+  type: str
+  returned: success
+kept:
+  description: The backup of what was there before.
+  type: str
+  returned: success
+"""
+
+import os
+import shutil
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
+
+
+def check(manifest, where, controller, replace_newer):
+    """Fault if the backup cannot or should not be restored here."""
+    present = {"jobs": controller.jobs_since(manifest["created"]), "clusters": []}
+    if controller.database:
+        present["clusters"] = controller.clusters()
+    never, lost = backups.obstacles(manifest, controller.cluster, controller.slurm, present)
+    if bool(controller.database) != (backups.DATABASE in manifest["files"]):
+        has, lacks = ("the backup", "this controller") if not controller.database else ("this controller", "the backup")
+        never.append(f"{has} has an accounting database and {lacks} has none; see accounting_enabled")
+    others = controller.others_up()
+    if others:
+        never.append(
+            f"another controller is up, stop it first: systemctl stop slurmctld on {', '.join(sorted(others))}"
+        )
+    if never:
+        raise Fault(f"{where} cannot be restored here: {'; '.join(never)}")
+    if lost and not replace_newer:
+        raise Fault(
+            f"to restore {where} would lose {', and '.join(lost)}; if that is what you want: --replace-newer (what is "
+            "there now is backed up first)"
+        )
+
+
+def keep(controller, folder, arn):
+    """Back up what is there now."""
+    name = now()
+    dest = f"{folder}/{name}"
+    os.makedirs(f"{dest}.part", exist_ok=True)
+    if controller.database:
+        controller.database.dump(f"{dest}.part/{backups.DATABASE}")
+    backups.pack(controller.state_dir, f"{dest}.part/{backups.STATE}")
+    about = {"cluster": controller.cluster, "arn": arn, "slurm": controller.slurm, "created": name}
+    backups.seal(f"{dest}.part", {**about, "clusters": controller.clusters()})
+    os.rename(f"{dest}.part", dest)
+    return dest
+
+
+def bring(controller, folder, new):
+    """Let database and state be those of a backup; the state is unpacked first, and swapped in last."""
+    shutil.rmtree(new, ignore_errors=True)
+    os.mkdir(new)
+    backups.unpack(os.path.join(folder, backups.STATE), new)
+    if controller.database:
+        controller.database.load(os.path.join(folder, backups.DATABASE))
+    backups.replace_content(controller.state_dir, new)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "str", "required": True},
+            "replace_newer": {"type": "bool", "default": False},
+            "cluster_arn": {"type": "str", "required": True},
+            "keep_dir": {"type": "path", "default": "/var/lib/hyperpod-lifecycle/before-restore"},
+            "prefix": {"type": "path", "default": "/opt/slurm"},
+            "config_dir": {"type": "path", "default": "/opt/slurm/etc"},
+            "wait_seconds": {"type": "int", "default": 90},
+        },
+        supports_check_mode=True,
+    )
+    source, arn = module.params["source"].rstrip("/"), module.params["cluster_arn"]
+    os.umask(0o077)
+    try:
+        controller = Controller(module.params["prefix"], module.params["config_dir"])
+        if s3.is_url(source):
+            where, folder = s3.choose(source, controller.cluster, arn, os.path.join(module.tmpdir, "s3"))
+        else:
+            where = folder = backups.choose(source, controller.cluster, arn)
+        manifest = backups.read(folder)
+        check(manifest, where, controller, module.params["replace_newer"])
+        if module.check_mode:
+            module.exit_json(changed=True, backup=where, kept=module.params["keep_dir"])
+        ran = controller.stop()
+        try:
+            kept = keep(controller, module.params["keep_dir"], arn)
+            try:
+                bring(controller, folder, os.path.join(module.tmpdir, "state"))
+            except (Fault, OSError) as fault:
+                bring(controller, kept, os.path.join(module.tmpdir, "state"))
+                raise Fault(f"{fault}; all is as it was before") from fault
+        finally:
+            controller.start(ran, module.params["wait_seconds"])
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(changed=True, backup=where, kept=kept)
+
+
+if __name__ == "__main__":
+    main()

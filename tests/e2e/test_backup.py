@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller's history and state, saved, lost and brought back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import lab_called, shape
+
+from hyperpod_lab.lab import Lab
+
+CONTROLLER, COMPUTE = "controller-machine-1", "compute-nodes-1"
+PLACE = "/root/backups"
+NAMES = "sacct --allusers --noheader --parsable2 --allocations --format=jobname,state | sort"
+
+
+@pytest.fixture(scope="module")
+def lab(upload: Callable[..., Path]) -> Iterator[Lab]:
+    with lab_called("backup") as lab:
+        results = lab.up(shape(compute_nodes=1, login_group=0), upload_folder=upload())
+        assert [result.exit_code for result in results] == [0, 0], [result.summary for result in results]
+        yield lab
+
+
+def bash(lab: Lab, script: str) -> str:
+    return lab.exec(CONTROLLER, ["timeout", "120", "bash", "-c", script], check=True).stdout
+
+
+def lifecycle(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    return lab.exec(CONTROLLER, ["hyperpod-lifecycle", *words])
+
+
+def good(lab: Lab, *words: str) -> str:
+    """The path that the last line of a good run ends with."""
+    done = lifecycle(lab, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(rf"({PLACE}|/var/lib)/\S+$", done.stdout.strip())
+    assert found, done.stdout
+    return found.group()
+
+
+def job(lab: Lab, name: str) -> None:
+    """Run a job, and wait until it is in the database."""
+    recorded = f"for _ in $(seq 200); do {NAMES} | grep -q '{name}|COMPLETED' && exit 0; sleep 0.2; done; exit 1"
+    bash(lab, f"srun --job-name={name} --nodelist=$(sinfo --noheader --format=%N) true; {recorded}")
+
+
+def running(lab: Lab) -> str:
+    """What slurmctld has been told since it was set up."""
+    return bash(
+        lab,
+        "scontrol --oneliner show reservation maintenance | grep -o 'StartTime=[^ ]* EndTime=[^ ]*'; "
+        "squeue --noheader --format='%j %T %r'; scontrol --oneliner show node | grep -o 'Comment=.*' | cut -d' ' -f1; "
+        "sacctmgr --noheader --parsable2 show qos format=name,priority | sort; find /var/spool/slurmctld -printf '%u %m\n' "
+        "| sort -u",
+    )
+
+
+def test_history_and_running_configuration_survive_a_new_controller(lab: Lab) -> None:
+    job(lab, "first")
+    bash(
+        lab,
+        "scontrol create reservation reservationname=maintenance starttime=2040-01-01T00:00:00 duration=60 users=root "
+        "nodes=ALL; sbatch --hold --job-name=waiting --wrap=true; sacctmgr -i add qos urgent priority=7; "
+        "scontrol update nodename=ALL comment=checked",
+    )
+    before, history = running(lab), bash(lab, NAMES)
+    assert "waiting PENDING" in before
+    assert "first|COMPLETED" in history
+    backup = good(lab, "backup", PLACE)
+    assert {"root 600"} == set(bash(lab, f"find {PLACE} -type f -printf '%u %m\n'").splitlines())
+    assert running(lab) == before, "Slurm goes on"
+
+    archive = subprocess.run(
+        ["tar", "-xzf", "-", "-C", str(lab.state)],
+        input=lab.podman.run("exec", lab.node(CONTROLLER).container, "tar", "-czC", "/root", "backups").stdout,
+        check=False,
+    )
+    assert archive.returncode == 0
+    # The compute node has another controller now; jobs are not what this is about.
+    results = lab.replace(CONTROLLER, upload_folder=lab.state / "upload" if (lab.state / "upload").exists() else None)
+    assert [result.exit_code for result in results] == [0]
+    assert "first" not in bash(lab, NAMES)
+    assert "waiting" not in running(lab)
+    lab.put(CONTROLLER, lab.state / "backups", PLACE)
+
+    done = lifecycle(lab, "restore", PLACE, "--check")
+    assert done.returncode == 0
+    assert "first" not in bash(lab, NAMES), "nothing changes in check mode"
+    good(lab, "restore", PLACE)
+    assert bash(lab, NAMES) == history
+    assert running(lab) == before
+    assert backup in lab.exec(CONTROLLER, ["hyperpod-lifecycle", "report"]).stdout
+    again = lifecycle(lab, "apply")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_newer_state_is_not_replaced_unless_told_and_never_lost(lab: Lab) -> None:
+    results = lab.up(upload_folder=None)
+    assert [result.exit_code for result in results] == [0, 0], [result.summary for result in results]
+    job(lab, "later")
+    refused = lifecycle(lab, "restore", PLACE)
+    assert refused.returncode == 4
+    assert re.search(r"would lose \d+ jobs? of the time since .*--replace-newer", refused.stderr)
+    assert "later|COMPLETED" in bash(lab, NAMES)
+    kept = good(lab, "restore", PLACE, "--replace-newer")
+    assert "later" not in bash(lab, NAMES)
+    good(lab, "restore", kept, "--replace-newer")
+    assert "later|COMPLETED" in bash(lab, NAMES)
+
+
+def test_a_damaged_backup_and_a_database_that_refuses_change_nothing(lab: Lab) -> None:
+    before = bash(lab, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd")
+    bash(lab, f"cp -r {PLACE} /root/damaged; truncate --size=-9 /root/damaged/*/*/accounting.sql.gz")
+    refused = lifecycle(lab, "restore", "/root/damaged", "--replace-newer")
+    assert refused.returncode == 4
+    assert "is not as it was written" in refused.stderr
+    assert bash(lab, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd") == before
+    # A dump that the server does not take half way: what was there comes back.
+    spoil = (
+        "import gzip, sys; from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups; "
+        "import json, os; folder = sys.argv[1]; os.chdir(folder); text = gzip.open('accounting.sql.gz').read(); "
+        "cut = text.index(b'CREATE TABLE `qos_table`'); "
+        "gzip.open('accounting.sql.gz', 'wb').write(text[:cut] + b'NO SQL;' + text[cut:]); "
+        "about = json.load(open('manifest.json')); [about.pop(key) for key in ('format', 'files')]; "
+        "backups.seal(folder, about)"
+    )
+    bash(
+        lab,
+        f"rm -r /root/damaged; cp -r {PLACE} /root/damaged; "
+        f"/opt/hyperpod-lifecycle/current/bin/python -c {spoil!r} /root/damaged/*/*",
+    )
+    refused = lifecycle(lab, "restore", "/root/damaged", "--replace-newer")
+    assert refused.returncode == 4
+    assert "all is as it was before" in refused.stderr
+    assert bash(lab, NAMES) == before.split("MainPID")[0]
+    assert lifecycle(lab, "apply").returncode == 0

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups as folders: what is written, what is chosen, what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.database import Database
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import controllers_up
+
+ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"
+ABOUT = {"cluster": "ml", "arn": ARN, "slurm": "slurm 24.11.5", "created": "20261130T120000Z", "clusters": ["ml"]}
+DUMP = b"CREATE TABLE a;\n-- Dump completed on 2026-11-30\n"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    folder = tmp_path / "slurmctld"
+    (folder / "hash.1/job.11").mkdir(parents=True)
+    (folder / "clustername").write_text("ml|7")
+    (folder / "hash.1/job.11/script").write_text("#!/bin/sh\n")
+    (folder / "hash.1/job.11/script").chmod(0o700)
+    return folder
+
+
+def make(folder: Path, state: Path, dump: bytes = DUMP, **about: str) -> Path:
+    folder.mkdir(parents=True)
+    with gzip.open(folder / backups.DATABASE, "wb") as file:
+        file.write(dump)
+    backups.pack(str(state), str(folder / backups.STATE))
+    backups.seal(str(folder), {**ABOUT, **about})
+    return folder
+
+
+def test_the_state_comes_back_with_modes_and_times(tmp_path: Path, state: Path) -> None:
+    folder = make(tmp_path / "backup", state)
+    assert backups.read(str(folder))["cluster"] == "ml"
+    new = tmp_path / "new"
+    new.mkdir()
+    backups.unpack(str(folder / backups.STATE), str(new))
+    script = new / "hash.1/job.11/script"
+    assert script.stat().st_mode & 0o7777 == 0o700
+    assert (new / "clustername").read_text() == "ml|7"
+    assert script.stat().st_uid == os.geteuid()
+    assert int(script.stat().st_mtime) == int((state / "hash.1/job.11/script").stat().st_mtime)
+
+
+def test_a_restored_state_replaces_all_that_was_there_and_not_the_folder(tmp_path: Path, state: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "clustername").write_text("ml|9")
+    inode = state.stat().st_ino
+    backups.replace_content(str(state), str(new))
+    assert [path.name for path in state.iterdir()] == ["clustername"]
+    assert state.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("name", [backups.DATABASE, backups.STATE])
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
+def test_a_damaged_backup_is_refused(tmp_path: Path, state: Path, name: str, damage: str) -> None:
+    folder = make(tmp_path / "backup", state)
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        path.write_bytes(content[:-4])
+    elif damage == "flip":
+        content[len(content) // 2] ^= 0xFF
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    with pytest.raises(Fault, match=name):
+        backups.read(str(folder))
+
+
+def test_a_dump_that_was_cut_off_becomes_no_backup(tmp_path: Path, state: Path) -> None:
+    with pytest.raises(Fault, match="whole database"):
+        make(tmp_path / "backup", state, dump=b"CREATE TABLE a;\n")
+    assert not (tmp_path / "backup" / backups.MANIFEST).exists()
+
+
+def test_an_archive_with_paths_elsewhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("../outside"))
+    (tmp_path / "new").mkdir()
+    with pytest.raises(Fault, match="no part of a backup"):
+        backups.unpack(str(path), str(tmp_path / "new"))
+    assert not (tmp_path / "outside").exists()
+
+
+def test_the_last_backup_of_this_very_cluster_is_chosen(tmp_path: Path, state: Path) -> None:
+    place = tmp_path / "place"
+    for when in ("20261101T000000Z", "20261102T000000Z"):
+        make(place / "ml-abc" / when, state)
+    other = make(place / "ml-xyz/20261103T000000Z", state)
+    (place / "ml-abc/20261104T000000Z.part").mkdir()
+    (place / "ml-abc/20261105T000000Z").mkdir()
+    assert backups.choose(str(place), "ml", ARN) == str(place / "ml-abc/20261102T000000Z")
+    assert backups.choose(str(other), "ml", ARN) == str(other), "one that is named is taken"
+    with pytest.raises(Fault, match=r"no backup of this cluster \(ml-new\).*ml-xyz/20261103T000000Z"):
+        backups.choose(str(place), "ml", "arn:aws:sagemaker:us-west-2:111122223333:cluster/new")
+    with pytest.raises(Fault, match="holds no backup"):
+        backups.choose(str(tmp_path / "nowhere"), "ml", ARN)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "present", "never", "lost"),
+    [
+        ({}, {}, "", ""),
+        ({"slurm": "slurm 22.05.8"}, {}, "", ""),
+        ({"cluster": "other"}, {}, "it is of cluster other", ""),
+        ({"slurm": "slurm 25.05.1"}, {}, "newer version", ""),
+        ({}, {"jobs": 2}, "", "2 jobs of the time since 20261130T120000Z"),
+        ({}, {"clusters": ["ml", "second"]}, "", "other clusters in the database: second"),
+    ],
+)
+def test_what_stands_against_a_restore(
+    manifest: dict[str, str], present: dict[str, object], never: str, lost: str
+) -> None:
+    found = backups.obstacles({**ABOUT, **manifest}, "ml", "slurm 24.11.5", {"jobs": 0, "clusters": ["ml"], **present})
+    assert [never in " ".join(found[0]), lost in " ".join(found[1])] == [True, True]
+    assert [bool(found[0]), bool(found[1])] == [bool(never), bool(lost)]
+
+
+def test_the_database_is_reached_as_slurmdbd_reaches_it() -> None:
+    text = 'StorageHost=db.example\nStoragePort=3307\nStorageUser=slurm\nStoragePass=a\\"b\nStorageLoc=acct\n'
+    database = Database(text + "StorageParameters=SSL_CA=/etc/ca.pem\n")
+    options = database._options.splitlines()
+    assert {'host="db.example"', 'port="3307"', 'protocol="tcp"', 'ssl-ca="/etc/ca.pem"'} <= set(options)
+    assert 'ssl-verify-server-cert="1"' in options
+    assert 'password="a\\\\\\"b"' in options
+    assert "port" not in Database("StorageHost=localhost\n")._options
+
+
+def test_controllers_that_answer() -> None:
+    said = "Slurmctld(primary) at ip-10-0-0-1 is UP\nSlurmctld(backup) at ip-10-0-0-11 is DOWN\n"
+    assert controllers_up(said) == {"ip-10-0-0-1"}
