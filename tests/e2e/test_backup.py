@@ -15,7 +15,22 @@ from hyperpod_lab.lab import Lab
 
 CONTROLLER, COMPUTE = "controller-machine-1", "compute-nodes-1"
 PLACE = "/root/backups"
+PYTHON = "/opt/hyperpod-lifecycle/current/bin/python3"
 NAMES = "sacct --allusers --noheader --parsable2 --allocations --format=jobname,state | sort"
+
+#: Makes a backup's dump one that the server stops at half way, and seals it again.
+SPOIL = """\
+import gzip, json, os, sys
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
+
+os.chdir(sys.argv[1])
+head, table, rest = gzip.open(backups.DATABASE).read().partition(b"CREATE TABLE `qos_table`")
+assert table
+with gzip.open(backups.DATABASE, "wb") as file:
+    file.write(head + b"NO SQL;" + table + rest)
+about = json.load(open(backups.MANIFEST))
+backups.seal(".", {key: about[key] for key in about if key not in ("format", "files")})
+"""
 
 
 @pytest.fixture(scope="module")
@@ -117,20 +132,8 @@ def test_a_damaged_backup_and_a_database_that_refuses_change_nothing(lab: Lab) -
     assert refused.returncode == 4
     assert "is not as it was written" in refused.stderr
     assert bash(lab, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd") == before
-    # A dump that the server does not take half way: what was there comes back.
-    spoil = (
-        "import gzip, sys; from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups; "
-        "import json, os; folder = sys.argv[1]; os.chdir(folder); text = gzip.open('accounting.sql.gz').read(); "
-        "cut = text.index(b'CREATE TABLE `qos_table`'); "
-        "gzip.open('accounting.sql.gz', 'wb').write(text[:cut] + b'NO SQL;' + text[cut:]); "
-        "about = json.load(open('manifest.json')); [about.pop(key) for key in ('format', 'files')]; "
-        "backups.seal(folder, about)"
-    )
-    bash(
-        lab,
-        f"rm -r /root/damaged; cp -r {PLACE} /root/damaged; "
-        f"/opt/hyperpod-lifecycle/current/bin/python -c {spoil!r} /root/damaged/*/*",
-    )
+    lab.put(CONTROLLER, SPOIL.encode(), "/root/spoil.py")
+    bash(lab, f"rm -r /root/damaged; cp -r {PLACE} /root/damaged; {PYTHON} /root/spoil.py /root/damaged/*/*")
     refused = lifecycle(lab, "restore", "/root/damaged", "--replace-newer")
     assert refused.returncode == 4
     assert "all is as it was before" in refused.stderr

@@ -51,13 +51,14 @@ def test_the_state_comes_back_with_modes_and_times(tmp_path: Path, state: Path) 
     assert int(script.stat().st_mtime) == int((state / "hash.1/job.11/script").stat().st_mtime)
 
 
-def test_a_restored_state_replaces_all_that_was_there_and_not_the_folder(tmp_path: Path, state: Path) -> None:
-    new = tmp_path / "new"
-    new.mkdir()
-    (new / "clustername").write_text("ml|9")
+def test_a_restored_state_is_all_that_the_folder_holds_and_the_folder_stays(tmp_path: Path, state: Path) -> None:
+    folder = make(tmp_path / "backup", state)
+    (state / "later/job.12").mkdir(parents=True)
+    (state / "clustername").write_text("ml|9")
     inode = state.stat().st_ino
-    backups.replace_content(str(state), str(new))
-    assert [path.name for path in state.iterdir()] == ["clustername"]
+    backups.replace(str(folder / backups.STATE), str(state))
+    assert sorted(path.name for path in state.iterdir()) == ["clustername", "hash.1"]
+    assert (state / "clustername").read_text() == "ml|7"
     assert state.stat().st_ino == inode
 
 

@@ -66,7 +66,7 @@ def pack(state_dir, path):
 
 
 def unpack(path, folder):
-    """Write an archive's files into a new folder, with their modes, and their owners by name."""
+    """Write an archive's files into a folder, with their modes, and their owners by name."""
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             if not (member.isfile() or member.isdir()) or member.name.startswith("/") or ".." in member.name.split("/"):
@@ -96,16 +96,15 @@ def _group(member):
         return member.gid
 
 
-def replace_content(folder, new):
-    """Let the files in `new` be all that `folder` holds; the folder itself, which may be a mount, stays."""
+def replace(path, folder):
+    """Let an archive's files be all that a folder holds; the folder itself, which may be a mount or a link, stays."""
     for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
+        there = os.path.join(folder, name)
+        if os.path.isdir(there) and not os.path.islink(there):
+            shutil.rmtree(there)
         else:
-            os.unlink(path)
-    for name in os.listdir(new):
-        shutil.move(os.path.join(new, name), os.path.join(folder, name))
+            os.unlink(there)
+    unpack(path, folder)
 
 
 # --- the manifest ---

@@ -40,7 +40,8 @@ class Database:
         if "ssl-ca" in options or "ssl-capath" in options:
             options["ssl-verify-server-cert"] = "1"
         quoted = (f'{key}="{_quote(value)}"' for key, value in options.items())
-        self._options = "\n".join(["[client]", *quoted, f"connect-timeout={min(seconds, 30)}", ""])
+        # mariadb-dump does not know the last one.
+        self._options = "\n".join(["[client]", *quoted, "[mysql]", f"connect-timeout={min(seconds, 30)}", ""])
 
     @property
     def where(self):

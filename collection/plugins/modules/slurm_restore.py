@@ -65,7 +65,6 @@ kept:
 """
 
 import os
-import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
@@ -110,14 +109,11 @@ def keep(controller, folder, arn):
     return dest
 
 
-def bring(controller, folder, new):
-    """Let database and state be those of a backup; the state is unpacked first, and swapped in last."""
-    shutil.rmtree(new, ignore_errors=True)
-    os.mkdir(new)
-    backups.unpack(os.path.join(folder, backups.STATE), new)
+def bring(controller, folder):
+    """Let database and state be those of a backup."""
     if controller.database:
         controller.database.load(os.path.join(folder, backups.DATABASE))
-    backups.replace_content(controller.state_dir, new)
+    backups.replace(os.path.join(folder, backups.STATE), controller.state_dir)
 
 
 def main():
@@ -150,9 +146,9 @@ def main():
         try:
             kept = keep(controller, module.params["keep_dir"], arn)
             try:
-                bring(controller, folder, os.path.join(module.tmpdir, "state"))
+                bring(controller, folder)
             except (Fault, OSError) as fault:
-                bring(controller, kept, os.path.join(module.tmpdir, "state"))
+                bring(controller, kept)
                 raise Fault(f"{fault}; all is as it was before") from fault
         finally:
             controller.start(ran, module.params["wait_seconds"])
