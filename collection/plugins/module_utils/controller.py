@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import calendar
+import os
 import socket
 import time
 from pathlib import Path
 
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.database import Database
 
 TIME = "%Y%m%dT%H%M%SZ"
+#: slurmctld saves a change at most five seconds later (SAVE_MAX_WAIT in its source), and does not say when.
+SAVE_SECONDS = 6
 
 
 class Controller:
@@ -60,6 +63,23 @@ class Controller:
         _status, said, _errors = run([str(self.bin / "scontrol"), "ping"], 60)
         mine = {socket.gethostname(), socket.gethostname().split(".")[0]}
         return slurm.controllers_up(said) - mine
+
+    def save(self, folder, arn, created):
+        """Make an empty folder a backup."""
+        if run(["systemctl", "is-active", "slurmctld"], 20)[0] == 0:
+            time.sleep(SAVE_SECONDS)
+        backups.pack(self.state_dir, os.path.join(folder, backups.STATE))
+        # After the state: what ends meanwhile is in the database, and slurmctld finds out when it starts.
+        if self.database:
+            self.database.dump(os.path.join(folder, backups.DATABASE))
+        about = {"cluster": self.cluster, "arn": arn, "slurm": self.slurm, "created": created}
+        backups.seal(folder, {**about, "clusters": self.clusters()})
+
+    def bring(self, folder):
+        """Let database and state be those of a backup; both daemons are down."""
+        if self.database:
+            self.database.load(os.path.join(folder, backups.DATABASE))
+        backups.replace(os.path.join(folder, backups.STATE), self.state_dir)
 
     def stop(self):
         """Stop both daemons; answer with those that ran, in the order to start them."""

@@ -57,17 +57,6 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
 
 
-def write(controller, folder, arn, created):
-    """Make the folder a backup."""
-    clusters = []
-    if controller.database:
-        clusters = controller.clusters()
-        controller.database.dump(os.path.join(folder, backups.DATABASE))
-    backups.pack(controller.state_dir, os.path.join(folder, backups.STATE))
-    about = {"cluster": controller.cluster, "arn": arn, "slurm": controller.slurm, "created": created}
-    backups.seal(folder, {**about, "clusters": clusters})
-
-
 def main():
     """Entry point."""
     module = AnsibleModule(
@@ -89,7 +78,7 @@ def main():
         if s3.is_url(dest):
             folder = os.path.join(module.tmpdir, created)
             os.mkdir(folder)
-            write(controller, folder, arn, created)
+            controller.save(folder, arn, created)
             s3.upload(folder, f"{dest}/{name}")
         else:
             if not os.path.isabs(dest):
@@ -101,7 +90,7 @@ def main():
                 if old.endswith(".part"):
                     shutil.rmtree(os.path.join(os.path.dirname(folder), old))
             os.mkdir(folder)
-            write(controller, folder, arn, created)
+            controller.save(folder, arn, created)
             os.rename(folder, f"{dest}/{name}")
     except (Fault, OSError) as fault:
         module.fail_json(msg=str(fault))

@@ -97,23 +97,11 @@ def check(manifest, where, controller, replace_newer):
 
 def keep(controller, folder, arn):
     """Back up what is there now."""
-    name = now()
-    dest = f"{folder}/{name}"
-    os.makedirs(f"{dest}.part", exist_ok=True)
-    if controller.database:
-        controller.database.dump(f"{dest}.part/{backups.DATABASE}")
-    backups.pack(controller.state_dir, f"{dest}.part/{backups.STATE}")
-    about = {"cluster": controller.cluster, "arn": arn, "slurm": controller.slurm, "created": name}
-    backups.seal(f"{dest}.part", {**about, "clusters": controller.clusters()})
+    dest = f"{folder}/{now()}"
+    os.makedirs(f"{dest}.part")
+    controller.save(f"{dest}.part", arn, now())
     os.rename(f"{dest}.part", dest)
     return dest
-
-
-def bring(controller, folder):
-    """Let database and state be those of a backup."""
-    if controller.database:
-        controller.database.load(os.path.join(folder, backups.DATABASE))
-    backups.replace(os.path.join(folder, backups.STATE), controller.state_dir)
 
 
 def main():
@@ -146,9 +134,9 @@ def main():
         try:
             kept = keep(controller, module.params["keep_dir"], arn)
             try:
-                bring(controller, folder)
+                controller.bring(folder)
             except (Fault, OSError) as fault:
-                bring(controller, kept)
+                controller.bring(kept)
                 raise Fault(f"{fault}; all is as it was before") from fault
         finally:
             controller.start(ran, module.params["wait_seconds"])
