@@ -56,15 +56,15 @@ def build(
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as scratch:
         folder = Path(scratch, "new")
-        wheels = folder / "wheels"
-        wheels.mkdir(parents=True)
-        own = _own_wheel(checkout, wheels)
+        wheelhouse = folder / "wheels"
+        wheelhouse.mkdir(parents=True)
+        own = _own_wheel(checkout, wheelhouse)
         versions = sorted(set(python_versions), key=lambda version: tuple(map(int, version.split("."))))
         for version in versions:
             # pip is there once, in the newest release that the oldest Python can run.
             extra = [Requirement(package) for package in (*packages, *(["pip"] if version == versions[0] else []))]
-            for wheel in _dependencies(_requirements(own) + extra, version, machine, say):
-                shutil.copy2(wheel, wheels)
+            for wheel in wheels(_requirements(own) + extra, version, machine, say):
+                shutil.copy2(wheel, wheelhouse)
         shutil.copy2(checkout / "on_create.sh", folder)
         inventory = inventory or checkout / "inventory"
         shutil.copytree(inventory, folder / "inventory")
@@ -98,10 +98,10 @@ def _own_wheel(checkout: Path, wheels: Path) -> Path:
     return wheel
 
 
-def _dependencies(
-    requirements: Sequence[Requirement], python: str, machine: str, say: Callable[[str], object]
+def wheels(
+    requirements: Sequence[Requirement], python: str, machine: str, say: Callable[[str], object] = lambda _: None
 ) -> list[Path]:
-    """The wheels that satisfy `requirements`, downloaded once and kept in the user's cache."""
+    """The wheels that satisfy `requirements` there, downloaded once and kept in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hyperpod-lifecycle", "wheels")
     key = json.dumps([sorted(map(str, requirements)), python, machine])
     kept = cache / f"{python}-{machine}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"

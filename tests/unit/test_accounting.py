@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, files, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file, slurm_settings, slurmdbd_conf
+from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file, slurm_settings
 
 SETTINGS = {"DbdHost": "localhost", "StorageHost": "localhost", "StorageLoc": "slurm_acct_db"}
 STORAGE = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": "10.0.0.5"}
@@ -34,14 +35,29 @@ def test_slurmdbd_conf_is_settings_and_password_and_can_be_shown_without() -> No
     [
         ("StorageHost=localhost\nStorageLoc=slurm_acct_db\n", ""),
         ("storagehost=127.0.0.1\n", ""),
-        ("StorageHost=x.rds.amazonaws.com # mine\n", "x.rds.amazonaws.com"),
-        ("StorageLoc=history\n", "accounting_database: history"),
+        ("StorageHost=x.rds.amazonaws.com # mine\n", "slurm_acct_db on x.rds.amazonaws.com"),
+        ("StorageLoc=history\n", "database history on localhost"),
     ],
 )
-def test_a_slurmdbd_conf_of_another_database_is_kept(text: str, reason: str) -> None:
+def test_a_slurmdbd_conf_of_another_database_is_known(text: str, reason: str) -> None:
     said = accounting.other_database(text, SETTINGS)
     assert reason in said
     assert bool(reason) == bool(said)
+
+
+@pytest.mark.parametrize("word", ["plain", "two words", "#1", "back\\slash", "'='", "\\#", " \\"])
+def test_what_slurmdbd_conf_holds_comes_out_again(word: str) -> None:
+    assert accounting.unfit(word) == ""
+    text = accounting.slurmdbd_conf({"A": word, "B": "b"}, word)
+    assert accounting.read_slurmdbd_conf(text) == {"a": word, "b": "b", "storagepass": word}
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [("", "empty"), ('a"b', "double quote"), ("naïve", "printable ASCII"), ("a\nb", "printable ASCII")],
+)
+def test_what_slurmdbd_conf_cannot_hold_has_a_reason(word: str, reason: str) -> None:
+    assert reason in accounting.unfit(word)
 
 
 def test_settings_stand_once_whatever_was_there() -> None:
@@ -181,7 +197,7 @@ def test_a_grant_is_for_one_database_and_not_for_those_an_underscore_matches() -
 def test_a_secret_is_0600_from_birth_and_what_a_killed_run_left_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "secrets/one"
     path.parent.mkdir()
-    path.with_name("one.new").write_text("half")
+    path.with_name(f"one.{socket.gethostname()}.new").write_text("half")
     os.umask(0)
     secret_file.make(path, 40)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -189,10 +205,7 @@ def test_a_secret_is_0600_from_birth_and_what_a_killed_run_left_does_not_count(t
     assert [each.name for each in path.parent.iterdir()] == ["one"]
 
 
-def test_slurmdbd_conf_has_its_mode_before_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Account:
-        pw_uid, pw_gid = os.getuid(), os.getgid()
-
+def test_a_file_has_its_owner_and_mode_before_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def fchown(handle: int, uid: int, gid: int) -> None:
@@ -200,13 +213,15 @@ def test_slurmdbd_conf_has_its_mode_before_its_words(tmp_path: Path, monkeypatch
         seen.append((found.st_size, found.st_mode & 0o777, uid, gid))
 
     monkeypatch.setattr(os, "fchown", fchown)
-    path = tmp_path / "slurmdbd.conf"
+    path, link = tmp_path / "slurmdbd.conf", tmp_path / "link"
     path.write_text("old")
     path.chmod(0o644)
-    slurmdbd_conf.write(path, "new", Account)
-    assert seen == [(0, 0o600, Account.pw_uid, Account.pw_gid)]
+    link.symlink_to(path)
+    files.write_owned(link, "new", 1, 2, 0o600)
+    assert seen == [(0, 0o600, 1, 2)]
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o600
+    assert link.is_symlink(), "a folder may hold links to files that controllers share"
 
 
 @pytest.mark.parametrize("level", ["debug2", "Debug5", "6", "9"])
@@ -222,7 +237,7 @@ def test_other_levels_are_fine(level: str) -> None:
 def test_somebody_elses_accounting_is_refused(tmp_path: Path) -> None:
     slurm_settings.refuse_others(tmp_path, "AccountingStorageHost=localhost\n", STORAGE, OURS)
     slurm_settings.refuse_others(tmp_path, "AccountingStorageHost=10.0.0.5\n", STORAGE, OURS)
-    with pytest.raises(Fault, match="not supported yet"):
+    with pytest.raises(Fault, match="somewhere else"):
         slurm_settings.refuse_others(tmp_path, "accountingstoragehost=10.0.0.50\n", STORAGE, OURS)
 
 

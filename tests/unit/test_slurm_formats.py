@@ -24,6 +24,7 @@ Include accounting.conf
 def test_controllers_are_whole_names_and_addresses() -> None:
     assert slurm.controllers(CONF) == ["ip-10-0-0-10", "10.0.0.10", "ip-10-0-0-8"]
     assert "10.0.0.1" not in slurm.controllers(CONF)
+    assert slurm.controller_hosts(CONF) == [("ip-10-0-0-10", "10.0.0.10"), ("ip-10-0-0-8", "ip-10-0-0-8")]
 
 
 def test_managed_parameters_keep_order_and_join_continued_lines() -> None:

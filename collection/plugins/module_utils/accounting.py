@@ -8,6 +8,7 @@ import json
 import re
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import quote
 
 #: What a made password consists of: nothing that slurmdbd.conf or SQL gives a meaning.
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -25,10 +26,37 @@ END = "# hyperpod-lifecycle: end of {}"
 # --- slurmdbd.conf ---
 
 
+def unfit(value):
+    """Why slurmdbd.conf cannot hold a value; empty if it can."""
+    if not str(value):
+        return "it is empty"
+    if '"' in str(value):
+        return "it has a double quote"
+    if not re.fullmatch(r"[ -~]*", str(value)):
+        return "it has a character that is not printable ASCII"
+    return ""
+
+
+def conf_value(value):
+    """As slurmdbd.conf has it: a backslash takes away the meaning of # and of itself, quotes that of a blank."""
+    escaped = re.sub(r"([\\#])", r"\\\1", str(value))
+    return f'"{escaped}"' if " " in escaped else escaped
+
+
 def slurmdbd_conf(settings, password):
     """The whole file."""
-    lines = [f"{key}={value}" for key, value in [*settings.items(), ("StoragePass", password)]]
+    lines = [f"{key}={conf_value(value)}" for key, value in [*settings.items(), ("StoragePass", password)]]
     return "\n".join([HEADER, *lines, ""])
+
+
+def read_slurmdbd_conf(text):
+    """Its settings by their names in small letters."""
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r'\s*(\w+)\s*=\s*(?:"([^"]*)"|((?:\\.|[^\s#\\])+))', line)
+        if match:
+            found[match[1].lower()] = re.sub(r"\\(.)", r"\1", match[2] if match[2] is not None else match[3])
+    return found
 
 
 def masked(text):
@@ -36,16 +64,19 @@ def masked(text):
     return re.sub(r"(?im)^(\s*StoragePass\s*=).*", r"\1********", text)
 
 
+def place(settings):
+    """Host and database of slurmdbd.conf's settings; the same words for the same place."""
+    found = {key.lower(): value for key, value in settings.items()}
+    host = found.get("storagehost", "localhost").lower()
+    return "localhost" if host in LOCAL else host, found.get("storageloc", "slurm_acct_db")
+
+
 def other_database(text, settings):
     """Why a slurmdbd.conf that is there must not be replaced; empty if it may be."""
-    found = {key.lower(): value for key, value in slurm.parameters(text)}
-    host = found.get("storagehost", "localhost")
-    if host not in LOCAL:
-        return f"its database is on {host}; an external database is not supported yet"
-    database = found.get("storageloc", "slurm_acct_db")
-    if database != settings["StorageLoc"]:
-        return f"its database is {database}; set accounting_database: {database} to go on with it"
-    return ""
+    there, wanted = place(read_slurmdbd_conf(text)), place(settings)
+    if there == wanted:
+        return ""
+    return "it names the database {1} on {0}, and here it should be {3} on {2}".format(*there, *wanted)
 
 
 # --- files that slurm.conf includes ---
@@ -182,11 +213,6 @@ def only_socket(priv):
     )
 
 
-def quote(name):
-    """A string in SQL."""
-    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def account_statements(table, user, password_hash):
     """Statements that lock down root, drop anonymous accounts and make `user`, from rows of mysql.global_priv."""
     out, ours = [], None
@@ -221,3 +247,66 @@ def granted(grants, database):
     """Do the lines of SHOW GRANTS give all of the database, written with or without wildcards?"""
     wanted = {f"GRANT ALL PRIVILEGES ON {name} TO" for name in (grant(database), f"`{database}`.*")}
     return any(line.startswith(tuple(wanted)) for line in grants)
+
+
+# --- a database elsewhere ---
+
+ARN = re.compile(r"arn:(aws[a-z-]*):secretsmanager:([a-z0-9-]+):([0-9]{12}):secret:(\S+)")
+
+#: What slurmdbd does with its tables and procedures.
+NEEDED = frozenset(
+    {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "INDEX", "ALTER"}
+    | {"CREATE ROUTINE", "ALTER ROUTINE", "EXECUTE"}
+)
+_GRANT = re.compile(r"GRANT (.+?) ON (?:(\*)|[`\"]((?:[^`\"]|``)+)[`\"])\.(\*|\S+) TO ")
+
+
+def region(arn):
+    """The region that a secret is in; None if this is no ARN of one."""
+    match = ARN.fullmatch(arn)
+    return match[2] if match else None
+
+
+def secret_words(text):
+    """User (empty if there is none) and password of a secret: JSON with both, or the password alone. None: neither."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return "", text.rstrip("\n")
+    if not isinstance(found, dict):
+        return "", text.rstrip("\n")
+    user, password = found.get("username", ""), found.get("password")
+    return (user, password) if isinstance(user, str) and isinstance(password, str) else None
+
+
+def _matches(pattern, database):
+    """Does the name in a grant, where % and _ are wildcards unless a backslash stands before them, mean it?"""
+    if pattern == database:
+        return True
+    parts = re.findall(r"\\.|.", pattern)
+    wild = {"%": ".*", "_": "."}
+    return bool(re.fullmatch("".join(wild.get(part) or re.escape(part[-1]) for part in parts), database))
+
+
+def rights(grants, database):
+    """Of the lines of SHOW GRANTS: what an account may not do in the database though it must; where else it may act.
+
+    What a role may do is not listed; it counts as enough, and as more than that.
+    """
+    missing, elsewhere = set(NEEDED), set()
+    for line in grants:
+        match = _GRANT.match(line)
+        if not match:
+            if line.startswith("GRANT"):
+                missing, elsewhere = set(), elsewhere | {"roles"}
+            continue
+        given = {word.strip() for word in match[1].split(",")}
+        everywhere, pattern = match[2], match[3]
+        if given == {"USAGE"}:
+            continue
+        if everywhere or _matches(pattern, database):
+            # A grant for one table does not reach those that slurmdbd makes.
+            missing = missing if match[4] != "*" else set() if "ALL PRIVILEGES" in given else missing - given
+        if everywhere or not _matches(pattern, database):
+            elsewhere.add("*.*" if everywhere else pattern)
+    return sorted(missing), sorted(elsewhere)

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
+from pathlib import Path
 
 
 def replace(module, path, before, after, mode=None):
@@ -21,3 +23,21 @@ def replace(module, path, before, after, mode=None):
         os.chmod(temporary, mode)
     module.atomic_move(temporary, str(path))
     return True
+
+
+def write_owned(path, text, uid, gid, mode):
+    """Replace a file whole; owner and mode come before the words. A link stays one, and what it leads to is replaced.
+
+    What a killed run has left is under a name of this node's own, since the folder may be shared with other nodes.
+    """
+    path = Path(os.path.realpath(path))
+    new = path.with_name(f"{path.name}.{socket.gethostname()}.new")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+        os.fchown(file.fileno(), uid, gid)
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)

@@ -31,14 +31,15 @@ def parameters(text):
             yield match.groups()
 
 
+def controller_hosts(text):
+    """Name and address of every ``SlurmctldHost=name(address)``, primary first; a name alone is both."""
+    matches = [_HOST.match(value) for key, value in parameters(text) if key.lower() == "slurmctldhost"]
+    return [(match[1], match[2] or match[1]) for match in matches if match]
+
+
 def controllers(text):
-    """Names and addresses of every ``SlurmctldHost=name(address)``, whole, primary first."""
-    found = []
-    for key, value in parameters(text):
-        match = _HOST.match(value) if key.lower() == "slurmctldhost" else None
-        if match:
-            found += [part for part in match.groups() if part]
-    return found
+    """Names and addresses of them, whole."""
+    return list(dict.fromkeys(part for host in controller_hosts(text) for part in host))
 
 
 def managed(text, gres=""):
@@ -139,6 +140,13 @@ def ping(answer, name):
 def controllers_up(answer):
     """Names of the controllers that are up in an answer of ``scontrol ping``."""
     return set(re.findall(r"Slurmctld\(\w+\) at (\S+) is UP", answer))
+
+
+def another_in_charge(answer, name):
+    """Is a controller up, by an answer of ``scontrol ping``, that comes before the controller `name`?"""
+    found = re.findall(r"Slurmctld\(\w+\) at (\S+) is (\w+)", answer)
+    names = [host for host, _state in found]
+    return name in names and "UP" in [state for _host, state in found[: names.index(name)]]
 
 
 def node_state(line):

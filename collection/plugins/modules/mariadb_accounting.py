@@ -57,26 +57,12 @@ statements:
 """
 
 import re
-import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, MariaDB, journal
-
-POLL_SECONDS = 0.25
-
-
-def connect(server, seconds):
-    """Wait for the server; its version."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return server.ask("SELECT VERSION()")[0][0]
-        except ConnectionError as error:
-            if time.monotonic() >= deadline:
-                raise Fault(f"no MariaDB answers within {seconds} s: {error}; {journal('mariadb')}") from error
-        time.sleep(POLL_SECONDS)
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import MariaDB, quote, read_password
 
 
 def statements(server, database, user, password_hash):
@@ -84,10 +70,9 @@ def statements(server, database, user, password_hash):
     out = accounting.account_statements(
         server.ask("SELECT User, Host, Priv FROM mysql.global_priv"), user, password_hash
     )
-    name = accounting.quote(database)
-    if not server.ask(f"SELECT 1 FROM information_schema.schemata WHERE schema_name = {name}"):  # noqa: S608 quoted
+    if not server.has(database):
         out.append(f"CREATE DATABASE `{database}`")
-    who = f"{accounting.quote(user)}@'localhost'"
+    who = f"{quote(user)}@'localhost'"
     fresh = any(line.startswith(f"CREATE USER {who}") for line in out)
     grants = [] if fresh else [row[0] for row in server.ask(f"SHOW GRANTS FOR {who}")]
     if not accounting.granted(grants, database):
@@ -115,10 +100,10 @@ def main():
     if module.check_mode and not (file.exists() and Path(wanted["socket"]).exists()):
         module.exit_json(changed=True, statements=[], msg="MariaDB or the password is not there yet")
     try:
-        password = file.read_text(encoding="ascii").rstrip("\n")
+        password = read_password(file)
         module.no_log_values.add(password)
-        server = MariaDB(wanted["socket"])
-        version = connect(server, wanted["wait_seconds"])
+        server = MariaDB.local(wanted["socket"])
+        version = server.connect(wanted["wait_seconds"])
         if "MariaDB" not in version:
             raise Fault(f"the server behind {wanted['socket']} is {version} and no MariaDB")
         hashed = accounting.native_hash(password)

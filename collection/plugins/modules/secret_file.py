@@ -41,19 +41,14 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.accounting import ALPHABET, PASSWORD
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
 
 
 def make(path, length):
-    """Write to another name first, so that a run that is killed leaves all of it or nothing."""
+    """All of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write("".join(secrets.choice(ALPHABET) for _ in range(length)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+    password = "".join(secrets.choice(ALPHABET) for _ in range(length))
+    write_owned(path, password + "\n", os.geteuid(), os.getegid(), 0o600)
 
 
 def main():

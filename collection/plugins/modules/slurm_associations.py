@@ -22,9 +22,10 @@ options:
     type: list
     elements: dict
     required: true
-  host:
-    description: Where slurmdbd listens.
-    type: str
+  hosts:
+    description: Where slurmdbd may listen; one of them must answer. A backup listens only while the first does not.
+    type: list
+    elements: str
     required: true
   port:
     description: Its port.
@@ -54,7 +55,7 @@ EXAMPLES = r"""
     users:
       - name: ubuntu
       - {name: ada, slurm_account: physics}
-    host: 10.20.0.5
+    hosts: [10.20.0.5]
     port: 6819
     prefix: /opt/slurm
     log: /var/log/slurm/slurmdbd.log
@@ -102,13 +103,17 @@ class Accounting:
         return accounting.rows(self.sacctmgr("--noheader", "--parsable2", "show", what, *words))
 
     def look(self):
-        """Does slurmdbd answer, at the address that all nodes use? The reason if not."""
-        try:
-            socket.create_connection((self.wanted["host"], self.wanted["port"]), timeout=2).close()
-            self.show("cluster", "format=cluster")
-        except (OSError, Fault) as fault:
-            return str(fault)
-        return ""
+        """Does slurmdbd answer, at an address that all nodes use? The reason if not."""
+        said = ""
+        for host in self.wanted["hosts"]:
+            try:
+                socket.create_connection((host, self.wanted["port"]), timeout=2).close()
+                self.show("cluster", "format=cluster")
+            except (OSError, Fault) as fault:
+                said = said or str(fault)
+            else:
+                return ""
+        return said
 
     def wait(self, seconds):
         """Until slurmdbd answers."""
@@ -121,8 +126,13 @@ class Accounting:
                 log = Path(self.wanted["log"])
                 words = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:] if log.exists() else []
                 raise Fault(
-                    "slurmdbd does not answer on {}:{} within {} s: {}; {}\n{}".format(
-                        self.wanted["host"], self.wanted["port"], seconds, said, journal("slurmdbd"), "\n".join(words)
+                    "slurmdbd does not answer on {}, port {}, within {} s: {}; {}\n{}".format(
+                        " or ".join(self.wanted["hosts"]),
+                        self.wanted["port"],
+                        seconds,
+                        said,
+                        journal("slurmdbd"),
+                        "\n".join(words),
                     )
                 )
             time.sleep(POLL_SECONDS)
@@ -139,6 +149,25 @@ class Accounting:
         defaults = self.show("user", "withassoc", f"cluster={self.cluster}", "format=user,defaultaccount")
         return accounting.commands(self.cluster, users, found, {user.lower(): name for user, name in defaults})
 
+    def see_to(self):
+        """Add what is missing, and say what was added.
+
+        Another controller may do the same at this moment, or take slurmdbd's place, so what fails is looked at again.
+        """
+        done = []
+        for last in (False, False, True):
+            try:
+                for words in self.todo():
+                    self.sacctmgr("--immediate", *words)
+                    done.append(words)
+            except Fault:
+                if last:
+                    raise
+                time.sleep(4 * POLL_SECONDS)
+            else:
+                break
+        return done
+
 
 def main():
     """Entry point."""
@@ -146,7 +175,7 @@ def main():
         argument_spec={
             "cluster": {"type": "str", "required": True},
             "users": {"type": "list", "elements": "dict", "required": True},
-            "host": {"type": "str", "required": True},
+            "hosts": {"type": "list", "elements": "str", "required": True},
             "port": {"type": "int", "required": True},
             "prefix": {"type": "path", "required": True},
             "wait_seconds": {"type": "int", "default": 60},
@@ -159,9 +188,7 @@ def main():
         module.exit_json(changed=True, commands=[], msg=f"slurmdbd does not answer: {slurmdbd.look()}")
     try:
         slurmdbd.wait(module.params["wait_seconds"])
-        todo = slurmdbd.todo()
-        for words in [] if module.check_mode else todo:
-            slurmdbd.sacctmgr("--immediate", *words)
+        todo = slurmdbd.todo() if module.check_mode else slurmdbd.see_to()
     except Fault as fault:
         module.fail_json(msg=str(fault))
     said = [" ".join(words) for words in todo]

@@ -20,9 +20,9 @@ options:
     description: The accounting database.
     type: str
     required: true
-  socket:
-    description: The socket of its server.
-    type: path
+  server:
+    description: Where it is, as for M(hyperpod.lifecycle.external_database); or C(socket) alone, for one on this node.
+    type: dict
     required: true
 attributes:
   check_mode:
@@ -34,7 +34,8 @@ EXAMPLES = r"""
   hyperpod.lifecycle.slurm_cluster_id:
     slurm_conf: /opt/slurm/etc/slurm.conf
     database: slurm_acct_db
-    socket: /run/mysqld/mysqld.sock
+    server:
+      socket: /run/mysqld/mysqld.sock
 """
 
 RETURN = r""" # """
@@ -43,12 +44,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, MariaDB
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, quote
 
 
 def known(server, database, cluster):
     """The number in the database, or None."""
-    schema, name = accounting.quote(database), accounting.quote(cluster)
+    schema, name = quote(database), quote(cluster)
     table = f"SELECT 1 FROM information_schema.columns WHERE table_schema = {schema}"  # noqa: S608 quoted
     if not server.ask(f"{table} AND table_name = 'cluster_table' AND column_name = 'id'"):
         return None
@@ -62,13 +64,17 @@ def main():
         argument_spec={
             "slurm_conf": {"type": "path", "required": True},
             "database": {"type": "str", "required": True},
-            "socket": {"type": "path", "required": True},
+            "server": SERVER,
         },
         supports_check_mode=True,
     )
     conf = Path(module.params["slurm_conf"])
-    if module.check_mode and not (conf.exists() and Path(module.params["socket"]).exists()):
-        module.exit_json(msg="slurm.conf or MariaDB is not there yet")
+    server = module.params["server"]
+    # In check mode what a real run makes first may not be there yet.
+    if module.check_mode and not all(
+        Path(each).exists() for each in (conf, server["socket"] or server["password_file"])
+    ):
+        module.exit_json(msg="slurm.conf or the database is not there yet")
     text = conf.read_text(encoding="utf-8", errors="replace")
     found = {key.lower(): value for key, value in slurm.parameters(text)}
     cluster = found.get("clustername", "").lower()
@@ -77,7 +83,7 @@ def main():
     try:
         number = accounting.cluster_id(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else None
         if number is not None:
-            stored = known(MariaDB(module.params["socket"]), module.params["database"], cluster)
+            stored = known(MariaDB(server), module.params["database"], cluster)
             said = accounting.id_mismatch(state, cluster, number, stored)
             if said:
                 raise Fault(said)

@@ -53,6 +53,11 @@ controllers:
   type: list
   elements: str
   returned: success
+hosts:
+  description: The C(SlurmctldHost) lines, each with C(name) and C(address).
+  type: list
+  elements: dict
+  returned: success
 """
 
 import time
@@ -105,7 +110,7 @@ def main():
             break
         time.sleep(0.25)
     if missing and module.check_mode:
-        module.exit_json(managed={}, controllers=[], msg=f"{path}: {missing}; a real run waits for the agent")
+        module.exit_json(managed={}, controllers=[], hosts=[], msg=f"{path}: {missing}; a real run waits for the agent")
     if missing:
         module.fail_json(
             msg=f"{path} is not this cluster's after {limit} s: {missing}; the agent writes it, "
@@ -116,7 +121,8 @@ def main():
             msg="{}: what the agent manages changed during this run: {}; put it back or let the agent write "
             "the file again (systemctl restart sagemaker-cluster-agent)".format(path, "; ".join(lost))
         )
-    module.exit_json(managed=managed, controllers=slurm.controllers(text))
+    hosts = [{"name": name, "address": address} for name, address in slurm.controller_hosts(text)]
+    module.exit_json(managed=managed, controllers=slurm.controllers(text), hosts=hosts)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
 
 
 def read(path):
@@ -84,20 +85,11 @@ def read(path):
 
 def write(path, text):
     """In place of the old one, with its owner and mode."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-        if path.exists():
-            old = path.stat()
-            os.fchown(file.fileno(), old.st_uid, old.st_gid)
-            os.fchmod(file.fileno(), old.st_mode & 0o7777)
-        else:
-            os.fchmod(file.fileno(), 0o644)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+    if path.exists():
+        old = path.stat()
+        write_owned(path, text, old.st_uid, old.st_gid, old.st_mode & 0o7777)
+    else:
+        write_owned(path, text, os.geteuid(), os.getegid(), 0o644)
 
 
 def refuse_others(path, text, wanted, ours):
@@ -107,9 +99,8 @@ def refuse_others(path, text, wanted, ours):
         name = names.get(key.lower())
         if name and value not in (str(wanted[name]), *map(str, ours[name])):
             raise Fault(
-                f"{path} has {key}={value}, and here it should be {wanted[name]}: accounting is somewhere else "
-                "already, which is not supported yet. Set accounting_enabled: false to leave it there, or delete the "
-                "line to have a database on this controller; nothing was changed"
+                f"{path} has {key}={value}, and here it should be {wanted[name]}: slurmdbd is somewhere else "
+                "already. Set accounting_enabled: false to leave it there, or delete the line; nothing was changed"
             )
 
 

@@ -8,7 +8,8 @@ DOCUMENTATION = r"""
 module: slurmctld_settings
 short_description: Let a running slurmctld have the settings of a block
 description:
-  - A slurmctld that does not run is left alone; it reads its files when it starts.
+  - A slurmctld that does not run is left alone; it reads its files when it starts. So is one that stands by for another
+    controller, which is seen to there.
   - One that runs is asked what it has. If that differs it is told to read its files and to send them to the nodes, and
     is restarted if that was not enough. Jobs go on meanwhile.
 author: hyperpod-lifecycle maintainers
@@ -51,11 +52,12 @@ differing:
 """
 
 import os
+import socket
 import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
 
 POLL_SECONDS = 0.5
@@ -90,6 +92,8 @@ def main():
     if run(["systemctl", "is-active", "--quiet", "slurmctld"], COMMAND_SECONDS)[0] != 0:
         module.exit_json(changed=False, differing=[], msg="slurmctld does not run")
     scontrol = os.path.join(module.params["prefix"], "bin", "scontrol")
+    if slurm.another_in_charge(run([scontrol, "ping"], COMMAND_SECONDS)[1], socket.gethostname()):
+        module.exit_json(changed=False, differing=[], msg="another controller is in charge")
     seconds, path = module.params["wait_seconds"], Path(module.params["path"])
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     settings = accounting.block_settings(text, module.params["block"])

@@ -9,7 +9,6 @@ module: slurmdbd_conf
 short_description: Write slurmdbd.conf
 description:
   - The file is the Slurm user's and 0600 from birth. A difference is shown without the password.
-  - A file that is there and names another database is not replaced, because the history would seem lost.
 author: hyperpod-lifecycle maintainers
 options:
   path:
@@ -48,26 +47,14 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import os
 import pwd
 import stat
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
-
-
-def write(path, text, account):
-    """Owner and mode come before the words."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        os.fchown(file.fileno(), account.pw_uid, account.pw_gid)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import read_password
 
 
 def main():
@@ -84,22 +71,23 @@ def main():
     path, settings = Path(module.params["path"]), module.params["settings"]
     file = Path(module.params["password_file"])
     if any(key.lower() == "storagepass" for key in settings):
-        module.fail_json(msg="StoragePass cannot be set; its password is made on the node")
+        module.fail_json(msg="StoragePass cannot be set; it is in a file of its own")
+    for key, value in settings.items():
+        reason = accounting.unfit(value)
+        if reason:
+            module.fail_json(msg=f"slurmdbd.conf cannot hold this {key}: {reason}")
     level = str(settings.get("DebugLevel", ""))
     if accounting.TALKATIVE.fullmatch(level):
         module.fail_json(msg=f"DebugLevel {level} writes the database's password into the log; debug is the highest")
     if not file.exists() and module.check_mode:
         module.exit_json(changed=True, msg="the password is not there yet")
-    password = file.read_text(encoding="ascii").rstrip("\n")
+    password = read_password(file)
     module.no_log_values.add(password)
     try:
         account = pwd.getpwnam(module.params["owner"])
     except KeyError:
         module.fail_json(msg=f"the image has no account {module.params['owner']}; Slurm runs under it")
     before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
-    reason = accounting.other_database(before, settings) if before else ""
-    if reason:
-        module.fail_json(msg=f"{path} is there, and {reason}. To give it up, move the file away; nothing was changed")
     after = accounting.slurmdbd_conf(settings, password)
     changed = before != after
     if not changed:
@@ -107,7 +95,7 @@ def main():
         mode = stat.S_IMODE(found.st_mode)
         changed = (found.st_uid, found.st_gid, mode) != (account.pw_uid, account.pw_gid, 0o600)
     if changed and not module.check_mode:
-        write(path, after, account)
+        write_owned(path, after, account.pw_uid, account.pw_gid, 0o600)
     module.exit_json(
         changed=changed,
         diff={

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One database out of a server into a file, and back. Standard library only: it runs on the node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import identifier, quote
+
+#: A year of a busy cluster takes minutes.
+SECONDS = 6 * 3600
+#: What mariadb-dump writes last, if nothing has stopped it.
+LAST = b"-- Dump completed"
+#: A database in which a load has begun and not ended has this table.
+MARK = "hyperpod_lifecycle_load"
+
+
+def dump(server, database, path):
+    """The database as one consistent picture, in a file of root's that is there whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with server.client("mariadb-dump") as (command, options):
+            # No more rights than slurmdbd has: neither tablespaces nor locks, when it is read or when it is loaded.
+            command += ["--single-transaction", "--quick", "--no-tablespaces", "--skip-add-locks", database]
+            status, _out, err = run(command, SECONDS, stdout=handle, **options)
+        if status:
+            raise server.error(err)
+        os.fsync(handle)
+        size = os.fstat(handle).st_size
+        if LAST not in os.pread(handle, 200, max(0, size - 200)):
+            raise Fault(f"the dump of {database} on {server.name} in {new} does not end as one does")
+        new.rename(path)
+    finally:
+        os.close(handle)
+
+
+def load(server, database, path):
+    """Give a database the tables of a dump. A load that was stopped can be told, and is done again whole."""
+    server.ask(f"CREATE TABLE IF NOT EXISTS {identifier(database)}.{MARK} (id INT)")
+    with open(path, "rb") as file, server.client("mariadb") as (command, options):
+        status, _out, err = run([*command, database], SECONDS, stdin=file, **options)
+    if status:
+        raise server.error(err)
+    server.ask(f"DROP TABLE {identifier(database)}.{MARK}")
+
+
+def tables(server, database):
+    """Names of its tables, and of views."""
+    where = f"table_schema = {quote(database)} ORDER BY table_name"
+    return [row[0] for row in server.ask(f"SELECT table_name FROM information_schema.tables WHERE {where}")]  # noqa: S608
+
+
+def counts(server, database):
+    """How many rows each table has."""
+    names = tables(server, database)
+    each = [f"SELECT {quote(name)}, COUNT(*) FROM {identifier(database)}.{identifier(name)}" for name in names]  # noqa: S608
+    return {name: int(number) for name, number in server.ask(*each)} if each else {}

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A MariaDB or MySQL server through MariaDB's clients. Standard library only: it runs on the node."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+
+POLL_SECONDS = 0.25
+#: One attempt to reach a host that says nothing.
+CONNECT_SECONDS = 5
+
+#: How a module is told where the server is.
+SERVER = {
+    "type": "dict",
+    "required": True,
+    "options": {
+        "socket": {"type": "path"},
+        "host": {"type": "str"},
+        "port": {"type": "int", "default": 3306},
+        "user": {"type": "str"},
+        "password_file": {"type": "path", "no_log": False},
+        "tls": {"type": "bool", "default": True},
+        "ca": {"type": "path"},
+    },
+    "mutually_exclusive": [("socket", "host")],
+    "required_one_of": [("socket", "host")],
+    "required_by": {"host": ("user", "password_file")},
+}
+
+#: Client errors that mean that no server has answered.
+_SILENT = re.compile(r"ERROR (2002|2003|2005|2006|2013|1040|1053)\b")
+
+
+def quote(name):
+    """A string in SQL."""
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def identifier(name):
+    """A name in SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def option(value):
+    """A value in an option file."""
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def option_file(server, password):
+    """What MariaDB's clients must know of a server, as their option file."""
+    if server["socket"]:
+        lines = [f"socket={option(server['socket'])}", "protocol=socket", "user=root", "skip-ssl"]
+    else:
+        lines = [f"host={option(server['host'])}", f"port={server['port']}", "protocol=tcp"]
+        lines += [f"user={option(server['user'])}", f"password={option(password)}"]
+        # With a bundle and verification the clients insist on TLS, on the chain and on the name.
+        tls = ["ssl", f"ssl-ca={option(server['ca'])}", "ssl-verify-server-cert"]
+        lines += tls if server["tls"] else ["skip-ssl"]
+    return "\n".join(["[client]", *lines, "[mysql]", f"connect-timeout={CONNECT_SECONDS}", ""])
+
+
+class MariaDB:
+    """A server. Statements go through standard input, a password through a file that only the client can open.
+
+    `server` is a dict as SERVER has it. On a socket we are root and need no password.
+    """
+
+    def __init__(self, server, seconds=60, password=None):
+        self.server = server
+        self.seconds = seconds
+        self.password = password or (read_password(server["password_file"]) if server["password_file"] else "")
+
+    @classmethod
+    def local(cls, socket_path):
+        """The one on this machine, as root."""
+        return cls({**dict.fromkeys(SERVER["options"]), "socket": socket_path})
+
+    @property
+    def name(self):
+        """For messages."""
+        return self.server["socket"] or "{host}:{port}".format(**self.server)
+
+    @contextmanager
+    def client(self, program):
+        """The beginning of a command line, and subprocess options, of one of MariaDB's clients."""
+        # In memory and without a name: nobody else can read it, and it is gone with the last process that has it.
+        handle = os.memfd_create("options")
+        try:
+            os.fchmod(handle, 0o600)
+            os.write(handle, option_file(self.server, self.password).encode())
+            yield [program, f"--defaults-file=/proc/self/fd/{handle}"], {"pass_fds": [handle]}
+        finally:
+            os.close(handle)
+
+    def ask(self, *statements):
+        """The rows of all answers. Fault if the server refuses; ConnectionError if there is none."""
+        text = ";\n".join([*statements, ""])
+        with self.client("mariadb") as (command, options):
+            command += ["--batch", "--raw", "--skip-column-names"]
+            status, out, err = run(command, self.seconds, text, **options)
+        if status == 0:
+            return [line.split("\t") for line in out.splitlines()]
+        raise self.error(err)
+
+    def has(self, database):
+        """Is there such a database, as far as we may see?"""
+        name = quote(database)
+        return bool(self.ask(f"SELECT 1 FROM information_schema.schemata WHERE schema_name = {name}"))  # noqa: S608 quoted
+
+    def error(self, said):
+        """What to raise for a client's complaint."""
+        if _SILENT.search(said):
+            return ConnectionError(said)
+        server = self.server
+        refused = re.search(r"ERROR (1045|1698)\b", said)
+        if refused and server["socket"]:
+            return Fault(
+                f"MariaDB does not let root in over {self.name} ({said}); as its administrator: ALTER USER "
+                "root@localhost IDENTIFIED VIA unix_socket; then hyperpod-lifecycle apply --tags accounting"
+            )
+        if refused:
+            return Fault(
+                f"the database on {self.name} does not let {server['user']} in: {said}. Correct the user or the "
+                "password; an account that must use TLS is refused alike without"
+            )
+        if "ERROR 2026" in said or ("SSL" in said.upper() and "ERROR 2" in said):
+            return Fault(
+                f"no TLS with the database on {self.name}: {said}. Its certificate must be for that name and be "
+                f"signed by an authority in {server['ca']} (accounting_external_ca; for RDS: the bundle "
+                "https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem)"
+            )
+        return Fault(f"the database on {self.name}: {said}")
+
+    def reach(self):
+        """ConnectionError, with the reason, if nothing listens there."""
+        server = self.server
+        if server["socket"]:
+            return
+        try:
+            socket.create_connection((server["host"], server["port"]), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(error.strerror or str(error)) from error
+
+    def connect(self, seconds):
+        """Wait for the server; its version."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.reach()
+                return self.ask("SELECT VERSION()")[0][0]
+            except ConnectionError as error:
+                if time.monotonic() >= deadline:
+                    raise Fault(self.silence(seconds, error)) from error
+            time.sleep(POLL_SECONDS)
+
+    def silence(self, seconds, error):
+        """That nobody answers."""
+        if self.server["socket"]:
+            return f"no MariaDB answers within {seconds} s: {error}; {journal('mariadb')}"
+        return (
+            f"no database answers on {self.name} within {seconds} s: {error}. See that host and port are right, that "
+            "the database runs, and that its security group lets this node in"
+        )
+
+
+def read_password(path):
+    """The one line of a file that holds a password."""
+    return Path(path).read_text(encoding="utf-8").rstrip("\n")

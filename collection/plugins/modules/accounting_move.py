@@ -1,0 +1,173 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Take the accounting's history from the database that slurmdbd.conf names to another one."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: accounting_move
+short_description: Take the accounting's history to another database
+description:
+  - Does nothing if C(slurmdbd.conf) is not there or names the wanted database. If it names another one the history
+    would seem lost, so that is refused, unless O(move) says that the history is to go along.
+  - Then slurmdbd is stopped, the old database is written to a file and loaded into the wanted one, and the rows of all
+    tables are compared. C(slurmdbd.conf) is written afterwards by another task, so a run that is killed does it again.
+  - What the wanted database had before is written to a file first; one that knows clusters which the old one does not
+    know is never touched. The old database stays as it is.
+author: hyperpod-lifecycle maintainers
+options:
+  conf:
+    description: C(slurmdbd.conf).
+    type: path
+    required: true
+  settings:
+    description: What it is to have, of which C(StorageHost) and C(StorageLoc) count.
+    type: dict
+    required: true
+  server:
+    description: Where the wanted database is, as for M(hyperpod.lifecycle.external_database).
+    type: dict
+    required: true
+  socket:
+    description: The socket of the database on this node.
+    type: path
+    required: true
+  folder:
+    description: Where the files are kept.
+    type: path
+    required: true
+  move:
+    description: Whether the history is to go along.
+    type: bool
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Take the history along
+  hyperpod.lifecycle.accounting_move:
+    conf: /opt/slurm/etc/slurmdbd.conf
+    settings:
+      StorageHost: otter.c0ffee.us-west-2.rds.amazonaws.com
+      StorageLoc: slurm_acct_db
+    server:
+      host: otter.c0ffee.us-west-2.rds.amazonaws.com
+      user: slurm
+      password_file: /etc/hyperpod-lifecycle/secrets/slurmdbd-external
+      ca: /opt/slurm/etc/slurmdbd-ca.pem
+    socket: /run/mysqld/mysqld.sock
+    folder: /var/lib/hyperpod-lifecycle/accounting
+    move: true
+"""
+
+RETURN = r"""
+files:
+  description: The dumps.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import re
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, dump
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
+
+
+def written_in(found, socket):
+    """The server that a slurmdbd.conf names."""
+    host, _database = accounting.place(found)
+    if host == "localhost":
+        return MariaDB.local(socket)
+    ca = re.search(r"SSL_CA=([^,]+)", found.get("storageparameters", ""), re.IGNORECASE)
+    server = {
+        **dict.fromkeys(SERVER["options"]),
+        "host": host,
+        "port": int(found.get("storageport", 3306)),
+        "user": found.get("storageuser", "slurm"),
+        "tls": ca is not None,
+        "ca": ca and ca[1],
+    }
+    return MariaDB(server, password=found.get("storagepass", ""))
+
+
+def clusters(server, database):
+    """Those that a database knows; None of one that slurmdbd has not begun to fill."""
+    if "cluster_table" not in dump.tables(server, database):
+        return set()
+    return {row[0] for row in server.ask(f"SELECT name FROM {identifier(database)}.cluster_table")}  # noqa: S608 quoted
+
+
+def move(old, new, folder):
+    """`old` and `new` are (server, database). The files."""
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    (from_server, from_database), (to_server, to_database) = old, new
+    there = dump.tables(to_server, to_database)
+    strangers = clusters(*new) - clusters(*old)
+    if strangers and dump.MARK not in there:
+        raise Fault(
+            f"the database {to_database} on {to_server.name} knows clusters that {from_database} on {from_server.name} "
+            f"does not: {', '.join(sorted(strangers))}. Take another database of that server (accounting_database)"
+        )
+    file = folder / f"{from_database}-{stamp}.sql"
+    dump.dump(from_server, from_database, file)
+    files = [file]
+    if there and dump.MARK not in there:
+        files.append(folder / f"{to_database}-{stamp}-replaced.sql")
+        dump.dump(to_server, to_database, files[-1])
+    dump.load(to_server, to_database, file)
+    before, after = dump.counts(*old), dump.counts(*new)
+    lacking = [name for name, rows in before.items() if after.get(name) != rows]
+    if lacking:
+        raise Fault(f"not all rows of {', '.join(lacking)} have reached {to_database} on {to_server.name}")
+    return files
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "conf": {"type": "path", "required": True},
+            "settings": {"type": "dict", "required": True},
+            "server": SERVER,
+            "socket": {"type": "path", "required": True},
+            "folder": {"type": "path", "required": True},
+            "move": {"type": "bool", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    wanted, conf = module.params, Path(module.params["conf"])
+    text = conf.read_text(encoding="utf-8", errors="surrogateescape") if conf.exists() else ""
+    reason = accounting.other_database(text, wanted["settings"]) if text else ""
+    if not reason:
+        module.exit_json(changed=False, files=[])
+    if not wanted["move"]:
+        module.fail_json(
+            msg=f"{conf} is there: {reason}. To take its history along set accounting_move: true; to leave the history "
+            "where it is and begin without, move the file away. Nothing was changed"
+        )
+    if module.check_mode:
+        module.exit_json(changed=True, files=[], msg=f"{reason}; the history would go along")
+    try:
+        found = accounting.read_slurmdbd_conf(text)
+        old, new = written_in(found, wanted["socket"]), MariaDB(wanted["server"])
+        module.no_log_values.update({word for word in (old.password, new.password) if word})
+        # From now on slurmctld keeps its records until slurmdbd is there again.
+        status, _out, err = run(["systemctl", "stop", "slurmdbd"], 120)
+        if status:
+            raise Fault(f"slurmdbd does not stop: {err}")
+        databases = accounting.place(found)[1], accounting.place(wanted["settings"])[1]
+        files = move((old, databases[0]), (new, databases[1]), Path(wanted["folder"]))
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=f"the history has not moved: {fault}. The old database is as it was")
+    module.exit_json(changed=True, files=[str(file) for file in files], msg=reason)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of accounting have in common: a controller's runs, and who holds a password."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from conftest import changed_tasks
+
+from hyperpod_lab.lab import Lab
+
+CONTROLLER, LOGIN, COMPUTE = "controller-machine-1", "login-group-1", "compute-nodes-1"
+ETC = "/opt/slurm/etc"
+SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/controller.yml"
+PARAMETERS = {
+    "version": "1.0.0",
+    "workload_manager": "slurm",
+    "controller_group": "controller-machine",
+    "login_group": "login-group",
+    "worker_groups": [{"instance_group_name": "compute-nodes", "partition_name": "dev-1"}],
+}
+
+
+def watch(secret: str) -> str:
+    """Looks for a password in command lines, environments and temporary files until it is killed."""
+    return f"""
+    while :; do
+        grep -lsazF -f {secret} /proc/[0-9]*/cmdline /proc/[0-9]*/environ
+        grep -rlsaF -f {secret} /tmp /run /root
+    done >/root/seen &
+    watch=$!; cd /
+    """
+
+
+def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
+    done = lab.exec(node, ["bash", "-c", script], check=check)
+    return done.stdout + ("" if check else done.stderr)
+
+
+def apply(lab: Lab, *words: str, node: str = CONTROLLER) -> subprocess.CompletedProcess[str]:
+    return lab.exec(node, ["hyperpod-lifecycle", "apply", *words])
+
+
+def applied(lab: Lab, *words: str) -> int:
+    """How much a good run changed."""
+    done = apply(lab, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return changed_tasks(done.stdout.strip().splitlines()[-1])
+
+
+def refused(lab: Lab, *words: str) -> str:
+    """The last line of a run that must fail."""
+    done = apply(lab, "--tags", "accounting", *words)
+    assert done.returncode == 4, done.stdout + done.stderr
+    return done.stderr
+
+
+def holders(lab: Lab, secret: str, node: str = CONTROLLER) -> list[str]:
+    """Files anywhere on a node that hold the password; `grep` reads it from the file, so that it is in no argv."""
+    found = bash(lab, node, f"grep -rlsaF -f {secret} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev; true")
+    return sorted(found.split())
+
+
+def run_job(lab: Lab, name: str) -> None:
+    done = lab.exec(LOGIN, ["timeout", "60", "srun", f"--job-name={name}", "true"], user="ubuntu")
+    assert done.returncode == 0, done.stderr
+
+
+def wait_for_job(lab: Lab, name: str, node: str = CONTROLLER) -> None:
+    """Until accounting knows a job that has run."""
+    ask = "sacct --allusers --noheader --parsable2 --format=jobname,user,state"
+    deadline = time.monotonic() + 30
+    while f"{name}|ubuntu|COMPLETED" not in (said := bash(lab, node, ask, check=False)):
+        assert time.monotonic() < deadline, f"{node}: {said}"
+        time.sleep(0.5)
