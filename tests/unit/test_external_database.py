@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
@@ -21,6 +22,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     external_database,
     slurm_associations,
 )
+from conftest import ROOT
 
 ARN = "arn:aws:secretsmanager:us-west-2:111122223333:secret:otter-db-AbCdEf"
 FAR = {**dict.fromkeys(mariadb.SERVER["options"]), "host": "db.example", "port": 3306, "user": "slurm", "tls": True}
@@ -41,6 +43,78 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
         path.chmod(0o755)
 
     return put
+
+
+# --- settings ---
+
+LEGACY = {
+    "slurm_database_endpoint": "otter.c0ffee.us-west-2.rds.amazonaws.com",
+    "slurm_database_secret_arn": ARN,
+    "slurm_shared_directory": "/fsx",
+}
+API = {"Endpoint": "otter.example", "SecretArn": ARN}
+TWO = {
+    "hyperpod_slurm_configurations": LEGACY,
+    "hyperpod_controller_addresses": ["10.0.0.5", "10.0.0.6"],
+    "__accounting_conf": {"hosts": [{"name": f"ip-{n}", "address": f"10.0.0.{n}"} for n in (5, 6, 7)], "managed": {}},
+}
+#: What a cluster's files say, and what comes of it.
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "local": ({}, {"StorageHost": "localhost", "StorageLoc": "slurm_acct_db", "DbdHost": "localhost"}),
+    "directory": ({"hyperpod_slurm_configurations": {"slurm_shared_directory": "/fsx"}}, {"StorageHost": "localhost"}),
+    "legacy": (
+        {"hyperpod_slurm_configurations": LEGACY},
+        {"StorageHost": LEGACY["slurm_database_endpoint"], "StorageUser": "admin", "StorageLoc": "slurm_acct_db"},
+    ),
+    "secret": (
+        {"hyperpod_accounting_database": API, "__accounting_password": {"user": "ada"}},
+        {"StorageHost": "otter.example", "StorageUser": "ada", "StorageLoc": "slurm_acct_db_a1b2", "StoragePort": 3306},
+    ),
+    "api": (
+        {"hyperpod_accounting_database": {**API, "Name": "acct", "Port": 3307}, "accounting_external_user": "bea"},
+        {"StorageUser": "bea", "StorageLoc": "acct", "StoragePort": 3307},
+    ),
+    "tls": ({"hyperpod_accounting_database": API}, {"StorageParameters": "SSL_CA=/opt/slurm/etc/slurmdbd-ca.pem"}),
+    "two": (
+        TWO,
+        {
+            **{"DbdHost": "ip-5", "DbdAddr": "10.0.0.5", "DbdBackupHost": "ip-6"},
+            **{"AccountingStorageHost": "10.0.0.5", "AccountingStorageBackupHost": "10.0.0.6"},
+        },
+    ),
+}
+
+
+def test_the_clusters_files_decide_where_the_database_is(ansible: Callable[..., Any], tmp_path: Path) -> None:
+    role = ROOT / "collection/roles/accounting"
+    plays = []
+    for name, (given, _expected) in SETTINGS.items():
+        variables = {
+            **{"hyperpod_slurm_configurations": {}, "hyperpod_accounting_database": {}, "hyperpod_instance_types": []},
+            **{"hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:1:cluster/a1b2", "hyperpod_address": "10.0.0.5"},
+            **{"hyperpod_controller_addresses": ["10.0.0.5"], "__accounting_conf": {"hosts": [], "managed": {}}},
+            **given,
+        }
+        content = "{{ _accounting_slurmdbd_settings | combine(_accounting_settings) | to_json }}"
+        write = {"ansible.builtin.copy": {"content": content, "dest": str(tmp_path / name), "mode": "0600"}}
+        files = [str(role / "defaults/main.yml"), str(role / "vars/main.yml")]
+        plays.append(
+            {
+                **{"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": [write]},
+                "vars": {"ansible_python_interpreter": sys.executable},
+            }
+        )
+        (tmp_path / f"{name}.json").write_text(json.dumps(variables))
+        # Later files win, as the inventory does over a role's defaults.
+        files.append(str(tmp_path / f"{name}.json"))
+    (tmp_path / "plays.yml").write_text(json.dumps(plays))
+    done = ansible("ansible-playbook", "-i", "localhost,", "-c", "local", "plays.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, (_given, expected) in SETTINGS.items():
+        found = json.loads((tmp_path / name).read_text())
+        assert {key: type(value)(found.get(key)) for key, value in expected.items()} == expected, name
+        assert ("StorageParameters" in found) == (expected.get("StorageHost") != "localhost"), name
+        assert ("DbdBackupHost" in found) == (name == "two")
 
 
 # --- secrets ---
@@ -187,6 +261,7 @@ def test_a_port_where_nobody_listens_is_named_with_the_reason() -> None:
         (["GRANT ALL PRIVILEGES ON `slurm-acct-db`.* TO `s`@`%`"], True, ["slurm-acct-db"]),
         (["GRANT ALL PRIVILEGES ON `slurm\\_acct\\_db`.`one` TO `s`@`%`"], True, []),
         (["GRANT SELECT, INSERT ON `slurm_acct_db`.* TO `s`@`%`"], True, []),
+        (["GRANT EXECUTE ON PROCEDURE `slurm_acct_db`.`one` TO `s`@`%`"], True, []),
         # MySQL 8, where roles have most of the rights of RDS's first account.
         (
             ["GRANT SELECT ON *.* TO `admin`@`%`", "GRANT `rds_superuser_role`@`%` TO `admin`@`%`"],
@@ -302,9 +377,12 @@ class Sacctmgr(slurm_associations.Accounting):
     """One whose cluster another controller adds at the same moment."""
 
     def __init__(self) -> None:
-        self.cluster, self.wanted = "demo", {"users": [{"name": "ubuntu"}]}
+        self.cluster, self.wanted = "demo", {"users": [{"name": "ubuntu"}], "wait_seconds": 0}
         self.clusters: list[list[str]] = []
         self.failures = 1
+
+    def look(self) -> str:
+        return ""
 
     def sacctmgr(self, *words: str) -> str:
         if words[1:3] == ("add", "cluster") and self.failures:

@@ -297,7 +297,7 @@ def rights(grants, database):
     for line in grants:
         match = _GRANT.match(line)
         if not match:
-            if line.startswith("GRANT"):
+            if line.startswith("GRANT") and " ON " not in line.partition(" TO ")[0]:
                 missing, elsewhere = set(), elsewhere | {"roles"}
             continue
         given = {word.strip() for word in match[1].split(",")}

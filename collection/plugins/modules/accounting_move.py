@@ -77,7 +77,10 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, dump
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
+
+#: How long the server may take to let go of a slurmdbd that has ended.
+IDLE_SECONDS = 20
 
 
 def written_in(found, socket):
@@ -102,6 +105,21 @@ def clusters(server, database):
     if "cluster_table" not in dump.tables(server, database):
         return set()
     return {row[0] for row in server.ask(f"SELECT name FROM {identifier(database)}.cluster_table")}  # noqa: S608 quoted
+
+
+def wait_until_unused(server, database, seconds):
+    """A slurmdbd on another controller, even one that stands by, would go on writing where nobody looks any more."""
+    deadline = time.monotonic() + seconds
+    # An account sees its own connections, and slurmdbd's are never closed while it runs.
+    ask = f"SELECT host FROM information_schema.processlist WHERE db = {quote(database)} AND id <> CONNECTION_ID()"  # noqa: S608
+    while found := server.ask(ask):
+        if time.monotonic() >= deadline:
+            hosts = ", ".join(sorted({row[0].rpartition(":")[0] or row[0] for row in found}))
+            raise Fault(
+                f"the database {database} on {server.name} is in use from {hosts}; stop what uses it first, such as "
+                "slurmdbd on another controller (systemctl stop slurmdbd)"
+            )
+        time.sleep(0.5)
 
 
 def move(old, new, folder):
@@ -163,6 +181,7 @@ def main():
         if status:
             raise Fault(f"slurmdbd does not stop: {err}")
         databases = accounting.place(found)[1], accounting.place(wanted["settings"])[1]
+        wait_until_unused(old, databases[0], IDLE_SECONDS)
         files = move((old, databases[0]), (new, databases[1]), Path(wanted["folder"]))
     except (Fault, OSError) as fault:
         module.fail_json(msg=f"the history has not moved: {fault}. The old database is as it was")

@@ -164,6 +164,7 @@ class Accounting:
                 if last:
                     raise
                 time.sleep(4 * POLL_SECONDS)
+                self.wait(self.wanted["wait_seconds"])
             else:
                 break
         return done
