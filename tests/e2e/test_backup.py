@@ -20,14 +20,14 @@ NAMES = "sacct --allusers --noheader --parsable2 --allocations --format=jobname,
 
 #: Makes a backup's dump one that the server stops at half way, and seals it again.
 SPOIL = """\
-import gzip, json, os, sys
+import json, os, pathlib, sys
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
 
 os.chdir(sys.argv[1])
-head, table, rest = gzip.open(backups.DATABASE).read().partition(b"CREATE TABLE `qos_table`")
+dump = pathlib.Path(backups.DATABASE)
+head, table, rest = dump.read_bytes().partition(b"CREATE TABLE `qos_table`")
 assert table
-with gzip.open(backups.DATABASE, "wb") as file:
-    file.write(head + b"NO SQL;" + table + rest)
+dump.write_bytes(head + b"NO SQL;" + table + rest)
 about = json.load(open(backups.MANIFEST))
 backups.seal(".", {key: about[key] for key in about if key not in ("format", "files")})
 """
@@ -127,7 +127,7 @@ def test_a_newer_state_is_not_replaced_unless_told_and_never_lost(lab: Lab, uplo
 
 def test_a_damaged_backup_and_a_database_that_refuses_change_nothing(lab: Lab) -> None:
     before = bash(lab, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd")
-    bash(lab, f"cp -r {PLACE} /root/damaged; truncate --size=-9 /root/damaged/*/*/accounting.sql.gz")
+    bash(lab, f"cp -r {PLACE} /root/damaged; truncate --size=-9 /root/damaged/*/*/accounting.sql")
     refused = lifecycle(lab, "restore", "/root/damaged", "--replace-newer")
     assert refused.returncode == 4
     assert "is not as it was written" in refused.stderr

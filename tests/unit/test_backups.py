@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import tarfile
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.database import Database
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import database
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import controllers_up
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"
@@ -31,8 +30,7 @@ def state(tmp_path: Path) -> Path:
 
 def make(folder: Path, state: Path, dump: bytes = DUMP, **about: str) -> Path:
     folder.mkdir(parents=True)
-    with gzip.open(folder / backups.DATABASE, "wb") as file:
-        file.write(dump)
+    (folder / backups.DATABASE).write_bytes(dump)
     backups.pack(str(state), str(folder / backups.STATE))
     backups.seal(str(folder), {**ABOUT, **about})
     return folder
@@ -130,13 +128,14 @@ def test_what_stands_against_a_restore(
 
 
 def test_the_database_is_reached_as_slurmdbd_reaches_it() -> None:
-    text = 'StorageHost=db.example\nStoragePort=3307\nStorageUser=slurm\nStoragePass=a\\"b\nStorageLoc=acct\n'
-    database = Database(text + "StorageParameters=SSL_CA=/etc/ca.pem\n")
-    options = database._options.splitlines()
-    assert {'host="db.example"', 'port="3307"', 'protocol="tcp"', 'ssl-ca="/etc/ca.pem"'} <= set(options)
-    assert 'ssl-verify-server-cert="1"' in options
-    assert 'password="a\\\\\\"b"' in options
-    assert "port" not in Database("StorageHost=localhost\n")._options
+    text = "StorageHost=db.example\nStoragePort=3307\nStorageUser=slurm\nStoragePass=secret\nStorageLoc=acct\n"
+    server, name = database(text + "StorageParameters=SSL_CA=/etc/ca.pem\n")
+    assert name == "acct"
+    assert (server.name, server.password) == ("db.example:3307", "secret")
+    assert (server.server["user"], server.server["tls"], server.server["ca"]) == ("slurm", True, "/etc/ca.pem")
+    assert database(text)[0].server["tls"] is False
+    local, name = database("StorageHost=localhost\n")
+    assert (local.name, name) == ("/run/mysqld/mysqld.sock", "slurm_acct_db")
 
 
 def test_controllers_that_answer() -> None:

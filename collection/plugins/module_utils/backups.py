@@ -5,7 +5,7 @@ A place for backups holds a folder for each cluster, and that one for each backu
 
     <cluster name>-<last part of its ARN>/20261130T140509Z/
         manifest.json      what the backup is of, and size and SHA-256 of each other file
-        accounting.sql.gz  the whole database; absent where the controller has none
+        accounting.sql     the whole database; absent where the controller has none
         state.tar.gz       StateSaveLocation, with owners by name and modes
 
 The manifest comes last, so a folder without one is no backup.
@@ -14,7 +14,6 @@ The manifest comes last, so a folder without one is no backup.
 from __future__ import annotations
 
 import grp
-import gzip
 import hashlib
 import json
 import os
@@ -25,13 +24,12 @@ import tarfile
 import zlib
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.dump import is_whole
 
 MANIFEST = "manifest.json"
-DATABASE = "accounting.sql.gz"
+DATABASE = "accounting.sql"
 STATE = "state.tar.gz"
 FORMAT = 1
-#: The last line of a dump that came to its end.
-DUMP_END = b"-- Dump completed"
 NAME = re.compile(r"\d{8}T\d{6}Z")
 
 
@@ -153,16 +151,11 @@ def read(folder):
 
 def check_content(folder):
     """Read every file to its end; Fault if one is cut off."""
-    dump, state = os.path.join(folder, DATABASE), os.path.join(folder, STATE)
+    database = os.path.join(folder, DATABASE)
+    if os.path.exists(database) and not is_whole(database):
+        raise Fault(f"{database} does not hold the whole database")
     try:
-        if os.path.exists(dump):
-            last = b""
-            with gzip.open(dump, "rb") as file:
-                for line in file:
-                    last = line if line.strip() else last
-            if not last.startswith(DUMP_END):
-                raise Fault(f"{dump} does not hold the whole database")
-        with tarfile.open(state, "r:gz") as archive:
+        with tarfile.open(os.path.join(folder, STATE), "r:gz") as archive:
             for _member in archive:
                 pass
     except (EOFError, OSError, tarfile.TarError, zlib.error) as error:

@@ -9,10 +9,12 @@ import socket
 import time
 from pathlib import Path
 
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, dump, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.accounting import LOCAL
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.database import Database
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
 
+SOCKET = "/run/mysqld/mysqld.sock"
 TIME = "%Y%m%dT%H%M%SZ"
 #: slurmctld saves a change at most five seconds later (SAVE_MAX_WAIT in its source), and does not say when.
 SAVE_SECONDS = 6
@@ -33,30 +35,32 @@ class Controller:
         if status:
             raise Fault(f"slurmctld -V: {errors}")
         self.slurm = said.strip()
-        #: None where accounting is off, or is another host's.
-        self.database = Database(slurmdbd_conf.read_text()) if slurmdbd_conf.exists() else None
+        #: Server and name of the database; None where accounting is off, or is another host's.
+        self.server, self.database = database(slurmdbd_conf.read_text()) if slurmdbd_conf.exists() else (None, None)
 
     def clusters(self):
         """Names of the clusters in the database."""
-        if not self._has_table("cluster_table"):
+        table = f"{identifier(self.database)}.cluster_table" if self.database else ""
+        if not self._has("cluster_table"):
             return []
-        return [name for (name,) in self.database.ask("SELECT name FROM cluster_table WHERE deleted = 0")]
+        return [name for (name,) in self.server.ask(f"SELECT name FROM {table} WHERE deleted = 0")]  # noqa: S608
 
     def jobs_since(self, moment):
         """How many jobs the database, or without one slurmctld, has of the time after ``20261130T140509Z``."""
         seconds = calendar.timegm(time.strptime(moment, TIME))
-        table = f"{self.cluster}_job_table"
         if self.database:
-            if not self._has_table(table):
+            name = f"{self.cluster}_job_table"
+            if not self._has(name):
                 return 0
-            ((number,),) = self.database.ask(f"SELECT COUNT(*) FROM `{table}` WHERE mod_time > {seconds}")  # noqa: S608
+            table = f"{identifier(self.database)}.{identifier(name)}"
+            ((number,),) = self.server.ask(f"SELECT COUNT(*) FROM {table} WHERE mod_time > {seconds}")  # noqa: S608
             return int(number)
         status, said, _errors = run([str(self.bin / "squeue"), "--noheader", "--states=all", "--format=%V"], 30)
         submitted = [time.mktime(time.strptime(line, "%Y-%m-%dT%H:%M:%S")) for line in said.split()]
         return len([each for each in submitted if each > seconds]) if status == 0 else 0
 
-    def _has_table(self, name):
-        return bool(self.database) and [name] in self.database.ask("SHOW TABLES")
+    def _has(self, table):
+        return bool(self.database) and table in dump.tables(self.server, self.database)
 
     def others_up(self):
         """Other controllers that answer: they would write their own state over a restored one."""
@@ -71,14 +75,18 @@ class Controller:
         backups.pack(self.state_dir, os.path.join(folder, backups.STATE))
         # After the state: what ends meanwhile is in the database, and slurmctld finds out when it starts.
         if self.database:
-            self.database.dump(os.path.join(folder, backups.DATABASE))
+            dump.dump(self.server, self.database, os.path.join(folder, backups.DATABASE))
         about = {"cluster": self.cluster, "arn": arn, "slurm": self.slurm, "created": created}
         backups.seal(folder, {**about, "clusters": self.clusters()})
 
     def bring(self, folder):
         """Let database and state be those of a backup; both daemons are down."""
         if self.database:
-            self.database.load(os.path.join(folder, backups.DATABASE))
+            # A newer Slurm may have made tables that the backup does not know.
+            there = [identifier(name) for name in dump.tables(self.server, self.database)]
+            in_database = f"USE {identifier(self.database)}; SET FOREIGN_KEY_CHECKS=0"
+            self.server.ask(in_database, *(f"DROP TABLE {name}" for name in there))
+            dump.load(self.server, self.database, os.path.join(folder, backups.DATABASE))
         backups.replace(os.path.join(folder, backups.STATE), self.state_dir)
 
     def stop(self):
@@ -106,6 +114,19 @@ class Controller:
                 if time.monotonic() > deadline:
                     raise Fault(f"{name} does not answer within {seconds} s: {errors or said.strip()}; {journal(name)}")
                 time.sleep(0.3)
+
+
+def database(slurmdbd_conf):
+    """Server and name of the database that a slurmdbd.conf names, to be reached as slurmdbd reaches it."""
+    found = {key.lower(): value for key, value in slurm.parameters(slurmdbd_conf)}
+    name, host = found.get("storageloc", "slurm_acct_db"), found.get("storagehost", "localhost")
+    if host in LOCAL:
+        return MariaDB.local(SOCKET), name
+    tls = dict(pair.partition("=")[::2] for pair in found.get("storageparameters", "").split(","))
+    server = dict.fromkeys(SERVER["options"])
+    server.update(host=host, port=int(found.get("storageport", 3306)), user=found.get("storageuser", "slurm"))
+    server.update(tls="SSL_CA" in tls, ca=tls.get("SSL_CA"))
+    return MariaDB(server, password=found.get("storagepass", "")), name
 
 
 def now():

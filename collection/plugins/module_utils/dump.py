@@ -23,7 +23,7 @@ def dump(server, database, path):
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with server.client("mariadb-dump") as (command, options):
             # No more rights than slurmdbd has: neither tablespaces nor locks, when it is read or when it is loaded.
@@ -32,12 +32,18 @@ def dump(server, database, path):
         if status:
             raise server.error(err)
         os.fsync(handle)
-        size = os.fstat(handle).st_size
-        if LAST not in os.pread(handle, 200, max(0, size - 200)):
+        if not is_whole(new):
             raise Fault(f"the dump of {database} on {server.name} in {new} does not end as one does")
         new.rename(path)
     finally:
         os.close(handle)
+
+
+def is_whole(path):
+    """Does a dump end as one does?"""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 200))
+        return LAST in file.read()
 
 
 def load(server, database, path):
