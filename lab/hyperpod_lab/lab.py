@@ -186,6 +186,16 @@ class Lab:
     def unpause(self, node: str) -> None:
         self.podman.run("unpause", self.node(node).container)
 
+    def stop(self, node: str) -> None:
+        """End every process of a node at once, as when its machine dies."""
+        self.podman.run("stop", "--time", "0", self.node(node).container, timeout=60)
+
+    def start(self, node: str) -> None:
+        """Start a node that was stopped; its disk is as it was."""
+        where = self.node(node)
+        self.podman.run("start", where.container, timeout=60)
+        self._wait_for_boot([where])
+
     def set_link(self, node: str, *, up: bool) -> None:
         """Take a node's network away, or give it back."""
         where = self.node(node)

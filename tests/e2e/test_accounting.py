@@ -27,7 +27,7 @@ from accounting import (
     wait_for_job,
     watch,
 )
-from conftest import lab_called, shape
+from conftest import KILLER, lab_called, shape
 
 from hyperpod_lab.lab import Lab
 
@@ -62,24 +62,6 @@ systemctl disable --now slurmctld slurmdbd mariadb; systemctl stop munge
 rm -rf /var/lib/mysql /var/spool/slurmctld/* /var/log/slurm/* /etc/hyperpod-lifecycle/secrets /var/spool/slurm-archive \
     /etc/systemd/system/slurmdbd.service.d /etc/mysql/mariadb.conf.d/60-hyperpod-slurm.cnf {ETC}/slurmdbd.conf
 cp -a /srv/mysql.image /var/lib/mysql; : >{ETC}/accounting.conf; systemctl daemon-reload
-"""
-
-#: Ends Ansible the hard way soon after the Nth task that acts has begun.
-KILLER = """\
-import os, signal, threading
-from ansible.plugins.callback import CallbackBase
-
-class CallbackModule(CallbackBase):
-    CALLBACK_VERSION, CALLBACK_NAME, CALLBACK_NEEDS_ENABLED = 2.0, "killer", True
-    seen = 0
-
-    def v2_playbook_on_task_start(self, task, is_conditional):
-        if "roles/accounting/tasks" not in task.get_path() or "verify.yml" in task.get_path():
-            return
-        self.seen += 1
-        if self.seen == int(os.environ["KILL_AT"]):
-            os.write(1, f"killed at {task.get_name()}\\n".encode())
-            threading.Timer(float(os.environ["KILL_AFTER"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
 """
 
 
@@ -265,7 +247,8 @@ def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: 
     bash(lab, CONTROLLER, WIPE)
     lab.put(CONTROLLER, KILLER.encode(), "/root/kill/killer.py")
     run = (
-        "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_AT={} KILL_AFTER={} "
+        "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_IN=accounting "
+        "KILL_AT={} KILL_AFTER={} "
         "timeout 120 /opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
         "hyperpod.lifecycle.site --tags accounting; echo status $?"
     )

@@ -125,8 +125,8 @@ def differing(settings, config):
     running = {key.lower(): value for key, value in slurm.parameters(re.sub(r"#", "", config))}
     missing = []
     for key, value in settings.items():
-        words = set(running.get(key.lower(), "").lower().split(","))
-        # What Slurm shows of a list may have its own members too.
+        words = set(running.get(key.lower(), "").lower().removesuffix(" sec").split(","))
+        # Slurm shows seconds with their unit, and of a list its own members too.
         if not set(str(value).lower().split(",")) <= words:
             missing.append(key)
     return missing

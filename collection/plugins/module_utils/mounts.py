@@ -18,8 +18,8 @@ FSTAB_TYPES = {"lustre": "lustre", "openzfs": "nfs"}
 #: The types that the kernel shows for a mounted one.
 MOUNTED_TYPES = {"lustre": ("lustre",), "openzfs": ("nfs", "nfs4")}
 
-#: One line of mountinfo. `root` is the part of the file system that is mounted.
-Mount = namedtuple("Mount", "id parent root path kind source")
+#: One line of mountinfo. `root` is the part of the file system that is mounted, `options` are the file system's own.
+Mount = namedtuple("Mount", "id parent root path kind source options")
 
 #: One line of fstab, with its place in the file.
 Entry = namedtuple("Entry", "number source path kind options")
@@ -41,9 +41,9 @@ def parse(mountinfo):
     for line in filter(None, mountinfo.split("\n")):
         left, _, right = line.partition(" - ")
         identity, parent, _device, root, path, *_rest = left.split(" ")
-        kind, source, *_super = right.split(" ")
+        kind, source, *options = map(unescape, right.split(" "))
         mounts.append(
-            Mount(int(identity), int(parent), unescape(root), unescape(path), unescape(kind), unescape(source))
+            Mount(int(identity), int(parent), unescape(root), unescape(path), kind, source, "".join(options).split(","))
         )
     return mounts
 
@@ -59,6 +59,12 @@ def at(mounts, path):
             break
         ordered += on_top
     return ordered
+
+
+def holding(mounts, path):
+    """The mount that a path lies on."""
+    longest = max((mount.path for mount in mounts if f"{path}/".startswith(mount.path.rstrip("/") + "/")), key=len)
+    return at(mounts, longest)[-1]
 
 
 def is_automount(mount):
@@ -95,6 +101,23 @@ def same_source(found, wanted, addresses):
 def same_type(found, kind):
     """Is `found` a type that a file system of this kind is mounted with, by the kernel or as ``fuse.<type>``?"""
     return found.rpartition(".")[2] in MOUNTED_TYPES[kind]
+
+
+#: File systems of one machine, where a lock and a file are only its own.
+LOCAL_TYPES = re.compile(r"bcachefs|btrfs|ext[234]|f2fs|jfs|overlay|ramfs|squashfs|tmpfs|vfat|xfs|zfs")
+
+
+def unshared(mount):
+    """Why files and locks on a mount may not be those of other machines; empty where there is no such sign."""
+    if LOCAL_TYPES.fullmatch(mount.kind):
+        return f"it lies on {mount.kind} at {mount.path}, which is this node's own"
+    local = [option for option in mount.options if option in ("nolock", "localflock")]
+    local += [option for option in mount.options if option.startswith("local_lock=") and option != "local_lock=none"]
+    if local:
+        return f"{mount.path} is mounted with {local[0]}, so that locks hold on this node only"
+    if mount.kind == "lustre" and "flock" not in mount.options:
+        return f"{mount.path} is mounted without the option flock, so that there are no locks"
+    return ""
 
 
 def lines_of(text):

@@ -22,6 +22,10 @@ options:
     type: list
     elements: path
     default: []
+  only_enabled:
+    description: Leave a unit alone that is not enabled.
+    type: bool
+    default: false
   wait_seconds:
     description: How long the start may take.
     type: int
@@ -68,12 +72,15 @@ def main():
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
+            "only_enabled": {"type": "bool", "default": False},
             "wait_seconds": {"type": "int", "default": 90},
         },
         supports_check_mode=True,
     )
     name = module.params["name"]
     unit = look(name)
+    if module.params["only_enabled"] and unit.get("UnitFileState") != "enabled":
+        module.exit_json(changed=False, msg=f"{name} is not enabled")
     if unit.get("LoadState") == "not-found" and module.check_mode:
         module.exit_json(changed=True, msg=f"{name}.service is not there yet")
     if unit.get("LoadState") != "loaded":

@@ -143,7 +143,7 @@ class Watch:
         role, state = ping(answer, self.name)
         if state == "UP":
             return READY, ""
-        # It waits for the primary's state, which a shared folder must give it, and that may come later.
+        # It waits for the primary's first sign of life in the shared StateSaveLocation, and that may come later.
         return (STANDBY if role == "backup" else BROKEN), answer
 
     def login(self):
@@ -223,7 +223,7 @@ def main():
     note = {
         READY: "",
         NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
-        STANDBY: f"Slurm finds the backup slurmctld on {watch.name} down; it needs the primary's StateSaveLocation",
+        STANDBY: f"the backup slurmctld on {watch.name} waits until the primary has written to StateSaveLocation",
         SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
     }[state]
     module.exit_json(state=state, note=note)

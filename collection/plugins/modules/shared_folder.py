@@ -1,0 +1,164 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A folder that other nodes share, and whose locks they share too."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: shared_folder
+short_description: Prove that a folder is shared with other nodes, can be written and has locks
+description:
+  - The folder must lie on a mounted file system that other nodes can have, with locks that hold on all of them; what
+    the mount's type and options tell is believed. A file is written to disk, locked, found locked, and deleted.
+  - The module changes nothing. Whatever may hang runs in a child process with a limit.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The folder.
+    type: path
+    required: true
+  trusted:
+    description: Do without the judgement of the mount's type and options.
+    type: bool
+    default: false
+  user:
+    description: Who writes the file.
+    type: str
+    default: root
+  wait_seconds:
+    description: How long to try.
+    type: int
+    default: 60
+  remedy:
+    description: What the message should say at its end.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Can all controllers use it?
+  hyperpod.lifecycle.shared_folder:
+    path: /fsx
+    remedy: correct controllers_shared_dir
+"""
+
+RETURN = r"""
+source:
+  description: What is mounted there.
+  type: str
+  returned: success
+"""
+
+import fcntl
+import os
+import pwd
+import random
+import socket
+import time
+from functools import partial
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
+
+ATTEMPT_SECONDS = 30
+
+
+def wake(path):
+    """Opening makes automount act. The path without symbolic links."""
+    os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+    return os.path.realpath(path)
+
+
+def locked_elsewhere(path):
+    """Does another process find the file locked?"""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        found = b"0"
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found = b"1"
+            os.write(writer, found)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        found = pipe.read()
+    os.waitpid(pid, 0)
+    return found == b"1"
+
+
+def probe(path, name, user):
+    """Write, lock and delete a file. What is wrong with it, or empty."""
+    if user.pw_uid != os.getuid():
+        os.setgroups([])
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    file = os.path.join(path, name)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(descriptor, b"hyperpod-lifecycle was here; this file can be deleted\n")
+        os.fsync(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return "" if locked_elsewhere(file) else "two processes get one lock there"
+    finally:
+        os.close(descriptor)
+        os.unlink(file)
+
+
+def judge(path, trusted):
+    """The mount that the folder lies on; Fault if it is not for several nodes."""
+    mount = mounts.holding(mounts.parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8")), path)
+    said = "" if trusted else mounts.unshared(mount)
+    if said:
+        raise Fault(said)
+    return mount
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "trusted": {"type": "bool", "default": False},
+            "user": {"type": "str", "default": "root"},
+            "wait_seconds": {"type": "int", "default": 60},
+            "remedy": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    path, remedy = module.params["path"], module.params["remedy"]
+    if module.check_mode and not os.path.isdir(path):
+        module.exit_json(source="", msg=f"{path} is not there yet")
+    name = f".hyperpod-lifecycle-{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+    limit = module.params["wait_seconds"]
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            real = limited(lambda: wake(path), ATTEMPT_SECONDS)
+            mount = judge(real, module.params["trusted"])
+            user = pwd.getpwnam(module.params["user"])
+            said = "" if module.check_mode else limited(partial(probe, real, name, user), ATTEMPT_SECONDS)
+        except (Fault, KeyError) as fault:
+            module.fail_json(msg=f"{path} cannot be shared by several controllers: {fault}; {remedy}")
+        except OSError as error:
+            said = error.strerror or str(error)
+        if not said:
+            module.exit_json(source=mount.source)
+        if time.monotonic() >= deadline:
+            who = module.params["user"]
+            module.fail_json(msg=f"{path}: {who} cannot use it after {limit} s: {said}; {remedy}")
+        time.sleep(random.uniform(0.25, 0.75))  # noqa: S311 it spreads the nodes
+
+
+if __name__ == "__main__":
+    main()
