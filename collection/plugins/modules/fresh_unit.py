@@ -14,7 +14,7 @@ description:
 author: hyperpod-lifecycle maintainers
 options:
   name:
-    description: The unit, without suffix.
+    description: The unit; without suffix it is a service.
     type: str
     required: true
   files:
@@ -50,7 +50,9 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, run
 
-PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic")
+#: Units without a process have only the time at which they became active.
+STARTED = ("ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", *STARTED)
 
 
 def look(name):
@@ -61,7 +63,8 @@ def look(name):
 
 def outdated(unit, files):
     """Is a file younger than the process?"""
-    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(unit["ExecMainStartTimestampMonotonic"]) / 1e6
+    monotonic = next(unit[name] for name in STARTED if name in unit)
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(monotonic) / 1e6
     started = time.time() - age
     return any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
 
@@ -82,9 +85,9 @@ def main():
     if module.params["only_enabled"] and unit.get("UnitFileState") != "enabled":
         module.exit_json(changed=False, msg=f"{name} is not enabled")
     if unit.get("LoadState") == "not-found" and module.check_mode:
-        module.exit_json(changed=True, msg=f"{name}.service is not there yet")
+        module.exit_json(changed=True, msg=f"the unit {name} is not there yet")
     if unit.get("LoadState") != "loaded":
-        module.fail_json(msg=f"systemd cannot start {name}.service: it is {unit.get('LoadState', 'unknown')}")
+        module.fail_json(msg=f"systemd cannot start {name}: the unit is {unit.get('LoadState', 'unknown')}")
     steps = []
     if unit["NeedDaemonReload"] == "yes":
         steps.append(["daemon-reload"])

@@ -69,17 +69,19 @@ state:
   type: str
   returned: success
 note:
-  description: One sentence for the summary; empty when the node is ready.
+  description: One sentence for the summary; empty when the node is ready and there is nothing to say.
   type: str
   returned: success
 """
 
 import os
+import re
 import socket
 import time
+from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import node_state, ping
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import another_in_charge, node_state, ping
 
 READY = "ready"
 NOT_REGISTERED = "not_registered"
@@ -121,15 +123,23 @@ class Watch:
             f"systemd cannot start {self.daemon} (status {status})" if status.isdigit() and int(status) >= 200 else ""
         )
 
-    def answering(self):
-        """The first controller that accepts a connection, or None."""
+    def accepting(self):
+        """How many controllers accept a connection."""
+        count = 0
         for address in self.controllers:
-            try:
+            with suppress(OSError):
                 socket.create_connection((address, self.port), timeout=CONNECT_SECONDS).close()
-            except OSError:
-                continue
-            return address
-        return None
+                count += 1
+        return count
+
+    def unheard(self, accepting, answer):
+        """Nobody has told a command what it asked for: is that a fault of this node?"""
+        unstarted = self.unstarted()
+        if unstarted:
+            return BROKEN, unstarted
+        # A standby accepts connections and tells nothing, which is all there is until the primary comes.
+        silent = accepting < len(self.controllers)
+        return (SILENT if silent else BROKEN), answer or "Slurm's commands do not work here though a controller answers"
 
     def controller(self):
         """Is this controller up, as Slurm itself sees it?"""
@@ -142,28 +152,34 @@ class Watch:
         _status, answer = self.scontrol("ping")
         role, state = ping(answer, self.name)
         if state == "UP":
-            return READY, ""
+            return READY, self.unlike() if another_in_charge(answer, self.name) else ""
         # It waits for the primary's first sign of life in the shared StateSaveLocation, and that may come later.
         return (STANDBY if role == "backup" else BROKEN), answer
+
+    def unlike(self):
+        """What to say if a standby would take over with other settings; empty if it has the same."""
+        _status, config = self.scontrol("show", "config")
+        if re.search(r"^HASH_VAL\s*=\s*Different", config, re.MULTILINE):
+            return f"slurm.conf, or a file it includes, is not the same on {self.name} as on the controller in charge"
+        return ""
 
     def login(self):
         """Do Slurm's commands work here?"""
         status, answer = self.scontrol("ping")
         if status == 0 and "UP" in answer:
             return READY, ""
-        if not self.answering():
-            return SILENT, answer
-        return BROKEN, answer or "Slurm's commands do not work here though the controller answers"
+        return self.unheard(self.accepting(), answer)
 
     def compute(self):
         """Has slurmd registered with a controller?"""
-        if not self.answering():
+        accepting = self.accepting()
+        if not accepting:
             unstarted = self.unstarted()
             return (BROKEN, unstarted) if unstarted else (SILENT, "")
         status, answer = self.scontrol("--oneliner", "show", "node", self.name)
         if status != 0:
             if f"{self.name} not found" not in answer:
-                return BROKEN, answer
+                return self.unheard(accepting, answer)
             unstarted = self.unstarted()
             return (BROKEN, unstarted) if unstarted else (NOT_REGISTERED, answer)
         if not self.active():
@@ -221,7 +237,7 @@ def main():
     if state == BROKEN:
         module.fail_json(msg=f"{watch.daemon} does not work after {limit} s: {said}; {watch.last_words()}")
     note = {
-        READY: "",
+        READY: said,
         NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
         STANDBY: f"the backup slurmctld on {watch.name} waits until the primary has written to StateSaveLocation",
         SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
