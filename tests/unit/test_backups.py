@@ -49,6 +49,17 @@ def test_the_state_comes_back_with_modes_and_times(tmp_path: Path, state: Path) 
     assert int(script.stat().st_mtime) == int((state / "hash.1/job.11/script").stat().st_mtime)
 
 
+def test_a_state_that_is_a_link_is_backed_up_and_restored_where_it_leads(tmp_path: Path, state: Path) -> None:
+    """As several controllers have it."""
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    folder = make(tmp_path / "backup", link)
+    (state / "clustername").write_text("ml|9")
+    backups.replace(str(folder / backups.STATE), str(link))
+    assert link.is_symlink()
+    assert (state / "clustername").read_text() == "ml|7"
+
+
 def test_a_restored_state_is_all_that_the_folder_holds_and_the_folder_stays(tmp_path: Path, state: Path) -> None:
     folder = make(tmp_path / "backup", state)
     (state / "later/job.12").mkdir(parents=True)

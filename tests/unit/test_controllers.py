@@ -318,7 +318,7 @@ ROOT_MOUNT = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
     ],
 )
 def test_a_mount_that_others_cannot_share_is_known(line: str, reason: str) -> None:
-    said = mounts.unshared(mounts.holding(mounts.parse(ROOT_MOUNT + line), "/fsx/shared"))
+    said = mounts.unshared(mounts.covering(mounts.parse(ROOT_MOUNT + line), "/fsx/shared"))
     assert reason in said
     assert bool(reason) == bool(said)
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import homes
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import homes, mounts
 
 PASSWD = (
     "root:x:0:0:root:/root:/bin/bash\nada:x:2001:2001:Ada,,,:/home/ada/:/bin/bash\nada2:x:2:2::/home/ada2:/bin/sh\n"
@@ -48,7 +48,7 @@ MOUNTS = """\
     ("path", "number"), [("/fsx", 3), ("/fsx/home", 3), ("/fsx2/x", 4), ("/fsx3", 1), ("/", 1), ("/a/b", 1)]
 )
 def test_the_mount_that_covers_a_path(path: str, number: int) -> None:
-    assert homes.covering(MOUNTS, path).id == number
+    assert mounts.covering(mounts.parse(MOUNTS), path).id == number
 
 
 def write(path: Path, text: str = "x", mode: int = 0o644) -> Path:

@@ -52,6 +52,7 @@ def digest(path):
 
 def pack(state_dir, path):
     """Write a folder into an archive, owners by name; of a file that slurmctld replaces meanwhile, one of the two."""
+    state_dir = os.path.realpath(state_dir)  # with several controllers it is a link
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for folder, folders, files in os.walk(state_dir):
             folders.sort()

@@ -87,16 +87,6 @@ def missing_keys(ours, theirs):
     return [line for line in lines if line and not line.startswith("#") and key_of(line) not in known]
 
 
-def covering(mountinfo, path):
-    """The uppermost mount that `path` is on."""
-    found = mounts.parse(mountinfo)
-    while True:
-        here = mounts.at(found, path)
-        if here or path == "/":
-            return here[-1] if here else None
-        path = os.path.dirname(path)
-
-
 # --- copying, as the user ---
 
 
@@ -339,7 +329,7 @@ class Home:
         # It lies below the file system that was mounted over it.
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             root = os.path.realpath(self.root)
-            above = os.path.dirname(covering(file.read(), root).path)
+            above = os.path.dirname(mounts.covering(mounts.parse(file.read()), root).path)
         os.fchdir(_without_mounts(above))
         return os.path.relpath(os.path.join(root, self.name), above)
 
@@ -498,7 +488,7 @@ def storage_fault(root, limit):
     except OSError as error:
         return f"{root} cannot be entered: {error.strerror or error}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        mount = covering(file.read(), os.path.realpath(root))
+        mount = mounts.covering(mounts.parse(file.read()), os.path.realpath(root))
     if mount is None or mount.path == "/" or mounts.is_automount(mount):
         return f"no shared file system is mounted at {root}"
     return ""

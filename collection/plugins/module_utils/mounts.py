@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import namedtuple
 
@@ -61,10 +62,13 @@ def at(mounts, path):
     return ordered
 
 
-def holding(mounts, path):
-    """The mount that a path lies on."""
-    longest = max((mount.path for mount in mounts if f"{path}/".startswith(mount.path.rstrip("/") + "/")), key=len)
-    return at(mounts, longest)[-1]
+def covering(mounts, path):
+    """The uppermost mount that `path` is on."""
+    while True:
+        here = at(mounts, path)
+        if here or path == "/":
+            return here[-1] if here else None
+        path = os.path.dirname(path)
 
 
 def is_automount(mount):

@@ -117,7 +117,7 @@ def probe(path, name, user):
 
 def judge(path, trusted):
     """The mount that the folder lies on; Fault if it is not for several nodes."""
-    mount = mounts.holding(mounts.parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8")), path)
+    mount = mounts.covering(mounts.parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8")), path)
     said = "" if trusted else mounts.unshared(mount)
     if said:
         raise Fault(said)
