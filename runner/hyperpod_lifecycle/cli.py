@@ -89,6 +89,15 @@ def apply(
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="A line per task; twice: Ansible's own output as well.")
     ] = 0,
+    extra_vars: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extra-vars",
+            "-e",
+            metavar="NAME=VALUE",
+            help="A setting for this run alone; its value is YAML. Repeat it.",
+        ),
+    ] = None,
     as_json: Json = False,
     connection: Annotated[
         Connection | None, typer.Option(help="Run modules in one warm interpreter (default), or as Ansible ships it.")
@@ -100,9 +109,11 @@ def apply(
 ) -> None:
     """Configure this node."""
     from hyperpod_lifecycle import run
+    from hyperpod_lifecycle.settings import parse_extra_vars
 
     _play(
         run.Options(
+            extra_vars=parse_extra_vars(extra_vars or ()),
             tags=_words(tags),
             skip_tags=_words(skip_tags),
             check=check,
@@ -147,7 +158,7 @@ def backup(
 
     dest = _absolute(dest)
     _play(
-        run.Options(words=("backup", dest), check=check, variables={"backup_dest": dest}),
+        run.Options(request=("backup", dest), check=check, extra_vars={"backup_dest": dest}),
         as_json=as_json,
         playbook="backup",
     )
@@ -168,9 +179,9 @@ def restore(
     from hyperpod_lifecycle import run
 
     source = _absolute(source)
-    words = ("restore", source, *(["--replace-newer"] if replace_newer else []))
+    request = ("restore", source, *(["--replace-newer"] if replace_newer else []))
     variables = {"restore_source": source, "restore_replace_newer": replace_newer}
-    _play(run.Options(words=words, check=check, variables=variables), as_json=as_json, playbook="restore")
+    _play(run.Options(request=request, check=check, extra_vars=variables), as_json=as_json, playbook="restore")
 
 
 def _absolute(place: str) -> str:

@@ -58,6 +58,7 @@ class Options:
 
     tags: tuple[str, ...] = ()
     skip_tags: tuple[str, ...] = ()
+    extra_vars: Mapping[str, Any] = field(default_factory=dict)  #: settings for this run alone
     check: bool = False
     diff: bool = False
     verbosity: int = 0  #: 1: a line per task; 2 and more: also Ansible's own output
@@ -67,15 +68,16 @@ class Options:
     resource_config: Path | None = None
     provisioning_parameters: Path | None = None
     inventory: Path | None = None
-    words: tuple[str, ...] = ("apply",)  #: the command and its arguments
-    variables: Mapping[str, Any] = field(default_factory=dict)  #: they win over the inventory's
+    request: tuple[str, ...] = ()  #: another command than `apply`, with its arguments
 
     @property
     def command(self) -> str:
         """The command line that asks for the same again, with the files that stay on the node."""
-        words = ["hyperpod-lifecycle", *self.words]
-        words += [word for tag in self.tags for word in ("--tags", tag)]
-        words += [word for tag in self.skip_tags for word in ("--skip-tags", tag)]
+        words = ["hyperpod-lifecycle", *self.request]
+        if not self.request:
+            pairs = [("--tags", tag) for tag in self.tags] + [("--skip-tags", tag) for tag in self.skip_tags]
+            pairs += [("-e", f"{name}={json.dumps(value)}") for name, value in self.extra_vars.items()]
+            words += ["apply", *(word for pair in pairs for word in pair)]
         words += ["--check"] if self.check else []
         return shlex.join(words)
 
@@ -302,9 +304,9 @@ class _Run:
             private / "env/settings", json.dumps({"pexpect_timeout": POLL_SECONDS, "suppress_output_file": True})
         )
         flags = [f"--{name}" for name, wanted in (("check", options.check), ("diff", options.diff)) if wanted]
-        if options.variables:
-            write_private(private / "variables.json", json.dumps(dict(options.variables)))
-            flags += ["--extra-vars", f"@{private / 'variables.json'}"]
+        if options.extra_vars:
+            write_private(private / "extra_vars.json", json.dumps(options.extra_vars))
+            flags += ["--extra-vars", f"@{private / 'extra_vars.json'}"]
 
         def cancelled() -> bool:
             if not self.signals.received and time.monotonic() < self.deadline:

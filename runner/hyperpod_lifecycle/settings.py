@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hyperpod_lifecycle.errors import Problem
+from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.reading import PLACEHOLDER
 
 #: What an inventory directory may hold for Ansible besides the source itself.
@@ -44,7 +44,7 @@ def origin(name: str, variables: Mapping[str, Any]) -> str:
     found = [
         str(path) for path in variable_files(folder) if line.search(path.read_text(encoding="utf-8", errors="replace"))
     ]
-    return " and ".join(found) or "inventory variables"
+    return " and ".join(found) or "-e or the inventory"
 
 
 def variable_files(inventory: Path) -> list[Path]:
@@ -53,6 +53,31 @@ def variable_files(inventory: Path) -> list[Path]:
     named = (folder.readlink() if folder.is_symlink() else folder for folder in folders)
     found = (path for folder in named for path in sorted((inventory / folder).rglob("*")))
     return [path for path in found if path.is_file() and path.suffix in ("", ".yml", ".yaml", ".json")]
+
+
+def parse_extra_vars(words: Iterable[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` words of the command line; a value is YAML, so that ``false`` is no string."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError([Problem("-e", name, "its value is no YAML", "quote it")]) from error
+        if not (equals and name.isidentifier()):
+            raise InputError([Problem("-e", word, "it is not NAME=VALUE", "write such as: -e slurm_log_size=100M")])
+        if name.startswith("hyperpod_"):
+            raise InputError([Problem("-e", name, "the platform's files say this, and nobody else", "leave it out")])
+        found[name] = value
+    return found
+
+
+def patterns(roles: Path) -> dict[str, dict[str, str]]:
+    """What the texts of some variables must look like: pattern and remedy, from every role's meta/patterns.yml."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(roles.glob("*/meta/patterns.yml")):
+        found |= yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
 
 
 def problems(variables: Mapping[str, Any], known: Mapping[str, frozenset[str]]) -> list[Problem]:

@@ -6,6 +6,7 @@ Each role checks its own arguments too, but only when its turn comes: by then ea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.template import Templar
 
 from hyperpod_lifecycle.errors import Problem
-from hyperpod_lifecycle.settings import option_specs, origin
+from hyperpod_lifecycle.settings import option_specs, origin, patterns
 
 #: Its variables are the inventory plugin's, and its own argument spec comes first.
 CONTRACT = "platform"
@@ -27,17 +28,20 @@ def wrong_values(variables: Mapping[str, Any], roles: Path, loader: Any) -> list
     for path in sorted(roles.glob("*/defaults/main.yml")):
         defaults |= loader.load_from_file(str(path)) or {}
     templar = Templar(loader, variables={**defaults, **variables})
+    looks = patterns(roles)
     return [
         Problem(origin(name, variables), name, found, remedy)
         for role, options in option_specs(roles).items()
         if role != CONTRACT
         for name, option in options.items()
         if name in variables
-        for found, remedy in _faults(name, option, variables[name], templar, defaults.get(name))
+        for found, remedy in _faults(name, option, variables[name], templar, defaults.get(name), looks.get(name))
     ]
 
 
-def _faults(name: str, option: Mapping[str, Any], raw: Any, templar: Any, default: Any) -> Iterator[tuple[str, str]]:
+def _faults(
+    name: str, option: Mapping[str, Any], raw: Any, templar: Any, default: Any, look: Mapping[str, str] | None
+) -> Iterator[tuple[str, str]]:
     kind = str(option.get("type", "str"))
     spec = {key: item for key, item in option.items() if key not in ("required", "description", "default")}
     try:
@@ -51,3 +55,5 @@ def _faults(name: str, option: Mapping[str, Any], raw: Any, templar: Any, defaul
     for message in messages:
         said = "its value does not fit (it is a secret, so it is not shown)" if option.get("no_log") else message
         yield said, f"its type is {kind}: see the role's meta/argument_specs.yml"
+    if look and not messages and not re.fullmatch(look["pattern"], str(value)):
+        yield f"found {value}", look["remedy"]

@@ -104,11 +104,15 @@ def block_settings(text, name):
     return dict(slurm.parameters("\n".join(split_block(text, name)[1])))
 
 
-def with_block(text, name, settings):
-    """The file in which these settings stand once, in a block of this name; what others have set stays."""
-    keys = {key.lower() for key in settings}
+def with_block(text, name, settings, several=()):
+    """The file in which these settings stand once, in a block of this name; what others have set stays.
+
+    Of `several` there may be more than one, so those of others stay too. Without settings there is no block.
+    """
+    keys = {key.lower() for key in settings if key not in several}
     lines = [line for line in split_block(text, name)[0] if _key(line) not in keys]
     block = [BEGIN.format(name), *(f"{key}={value}" for key, value in settings.items()), END.format(name)]
+    block = block if settings else []
     return "".join(line + "\n" for line in [*lines, *block])
 
 
@@ -122,7 +126,10 @@ def with_include(text, file):
 
 def differing(settings, config):
     """Which settings a running slurmctld does not have, by the text of ``scontrol show config``."""
-    running = {key.lower(): value for key, value in slurm.parameters(re.sub(r"#", "", config))}
+    running = {}
+    # Of what may be set several times, each has a number: Prolog[0].
+    for key, value in slurm.parameters(re.sub(r"#|\[\d+\]", "", config)):
+        running[key.lower()] = f"{running[key.lower()]},{value}" if key.lower() in running else value
     missing = []
     for key, value in settings.items():
         words = set(running.get(key.lower(), "").lower().removesuffix(" sec").split(","))

@@ -38,6 +38,11 @@ options:
         another one in either file is an error.
     type: dict
     default: {}
+  several:
+    description: Settings of which Slurm takes more than one; those of others stay, in both files.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     support: full
@@ -129,6 +134,7 @@ def main():
             "block": {"type": "str", "required": True},
             "settings": {"type": "dict", "required": True},
             "ours": {"type": "dict", "default": {}},
+            "several": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -141,9 +147,12 @@ def main():
         others = "\n".join(accounting.split_block(before, block)[0])
         refuse_others(slurm_conf, main_before, settings, ours)
         refuse_others(path, others, settings, ours)
-        there = left_to_slurm_conf(main_before, settings)
+        several = module.params["several"]
+        there = left_to_slurm_conf(
+            main_before, {name: value for name, value in settings.items() if name not in several}
+        )
         kept = {name: value for name, value in settings.items() if name not in there}
-        after = accounting.with_block(before, block, kept)
+        after = accounting.with_block(before, block, kept, several)
         main_after = include(slurm_conf, main_before, path.name)
         if not module.check_mode:
             if after != before:
