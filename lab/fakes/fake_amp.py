@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of Amazon Managed Prometheus' remote write: refuses what is not signed, hands the rest on to a real Prometheus.
+"""A fake of Amazon Managed Prometheus: refuses what is not signed, and hands the rest on to a real Prometheus.
 
 Usage: fake_amp.py HOST RECEIVER ACCESS_KEY SECRET_KEY. Serves HTTPS with a certificate that it makes for HOST
 (certificate.pem in its folder), and tells at /fake/counts how many requests it took and refused, and why.
@@ -23,7 +23,8 @@ from pathlib import Path
 
 PATH = re.compile(r"/workspaces/ws-[0-9a-f-]{36}/api/v1/remote_write")
 AUTHORIZATION = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, ?SignedHeaders=([^,]+), ?Signature=(\w+)"
+    r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, ?"
+    r"SignedHeaders=([^,]+), ?Signature=(\w+)"
 )
 #: How far AWS lets clocks be apart.
 SKEW_SECONDS = 900

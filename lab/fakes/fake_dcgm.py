@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of dcgm-exporter, for the lab's GPUs, which are no GPUs: the same arguments, file of fields and job files.
+"""A fake of dcgm-exporter for the lab's GPUs, which are none: the same arguments, file of fields and job files.
 
-With a file no_profiling beside it, it ends at once if it is asked for profiling, as some versions do where there is none.
+With a file no_profiling beside it, it ends at once if it is asked for profiling, as some versions do without it.
 """
 
 from __future__ import annotations

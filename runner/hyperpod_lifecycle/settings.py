@@ -7,6 +7,7 @@ Ansible itself accepts a mistyped variable in silence: the role then runs with i
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -56,12 +57,12 @@ def variable_files(inventory: Path) -> list[Path]:
 
 
 def parse_extra_vars(words: Iterable[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` words of the command line; a value is YAML, so that ``false`` is no string."""
+    """``NAME=VALUE`` words of the command line; a value is YAML, so that ``false`` is no string, and fit for JSON."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         try:
-            value = yaml.safe_load(text)
+            value = json.loads(json.dumps(yaml.safe_load(text), default=str))
         except yaml.YAMLError as error:
             raise InputError([Problem("-e", name, "its value is no YAML", "quote it")]) from error
         if not (equals and name.isidentifier()):

@@ -112,6 +112,7 @@ def test_secrets_are_hidden_wherever_they_are_used(role: Path) -> None:
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)
 def test_facts_are_read_from_ansible_facts(role: Path) -> None:
     allowed = {"ansible_facts", "ansible_check_mode", "ansible_diff_mode", "ansible_collections"}
+    allowed |= {"ansible_failed_task", "ansible_failed_result"}  # in a rescue
     for path, text in texts(role, "defaults", "tasks", "handlers", "templates", "vars"):
         assert set(re.findall(r"\bansible_\w+", text)) <= allowed, path.name
 
@@ -130,7 +131,15 @@ def test_main_is_a_table_of_contents(role: Path) -> None:
     assert (role / "tasks/verify.yml").exists()
     phases = ["install", "configure", "service", "verify"]
     seen = []
-    for task in read(role / "tasks/main.yml"):
+    contents = read(role / "tasks/main.yml")
+    if f"{role.name}_required" in options(role):
+        # What need not succeed is one block; its failure ends the run only if the user wants that.
+        (block,) = contents
+        (end,) = block["rescue"]
+        assert end["when"] == f"{role.name}_required"
+        assert end["tags"] == phases
+        contents = block["block"]
+    for task in contents:
         assert set(task) <= {"name", "ansible.builtin.import_tasks", "tags", "when"}
         assert set(task["tags"]) <= set(phases)
         if len(task["tags"]) == 1:

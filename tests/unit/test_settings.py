@@ -11,7 +11,8 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from conftest import ROOT
 
-from hyperpod_lifecycle.settings import known_variables, problems
+from hyperpod_lifecycle.errors import InputError
+from hyperpod_lifecycle.settings import known_variables, parse_extra_vars, problems
 from hyperpod_lifecycle.values import wrong_values
 
 try:  # ansible-core 2.19 renders only what comes from a trusted file
@@ -105,3 +106,25 @@ def test_values_have_the_type_of_the_argument_spec(tmp_path: Path, name: str, va
     found = [str(problem) for problem in wrong_values({name: value}, tmp_path, DataLoader())]
     assert len(found) == (expected is not None)
     assert expected is None or re.search(expected, found[0])
+
+
+def test_texts_look_as_their_role_says(tmp_path: Path) -> None:
+    (tmp_path / "own/meta").mkdir(parents=True)
+    (tmp_path / "own/meta/argument_specs.yml").write_text(ROLE)
+    (tmp_path / "own/meta/patterns.yml").write_text("own_maybe: {pattern: 'a+', remedy: write only the letter a}\n")
+    assert wrong_values({"own_maybe": "aaa", "own_count": 1}, tmp_path, DataLoader()) == []
+    (problem,) = wrong_values({"own_maybe": "aab"}, tmp_path, DataLoader())
+    assert "found aab" in str(problem)
+    assert "write only the letter a" in str(problem)
+
+
+def test_settings_of_the_command_line_are_yaml() -> None:
+    words = ["a_enabled=false", "a_list=[1, x]", "a_text=x=y", "a_empty=", "a_day=2026-01-02"]
+    found = parse_extra_vars(words)
+    assert found == {"a_enabled": False, "a_list": [1, "x"], "a_text": "x=y", "a_empty": None, "a_day": "2026-01-02"}
+
+
+@pytest.mark.parametrize("word", ["a_enabled", "=1", "a-b=1", "a=[1", "hyperpod_node_type=login", "a=*x"])
+def test_what_is_no_setting_is_refused(word: str) -> None:
+    with pytest.raises(InputError, match="-e"):
+        parse_extra_vars([word])

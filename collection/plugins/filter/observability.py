@@ -113,7 +113,7 @@ def prometheus_agent(targets, url, labels):
 
 
 def otel_collector(targets, url, labels, wal, telemetry):
-    """The configuration of an OpenTelemetry collector that does the same; `telemetry` is where it shows its own metrics."""
+    """The configuration of an OpenTelemetry collector that does the same; its own metrics are at `telemetry`."""
     host, _, port = telemetry.rpartition(":")
     return {
         "extensions": {"sigv4auth": {"region": aps_region(url), "service": "aps"}},

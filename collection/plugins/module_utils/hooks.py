@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's hooks and metrics: what a version has, and what is there already. Standard library only: it runs on the node."""
+"""Slurm's hooks and metrics, beside those that are there. Standard library only: it runs on the node."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ DOCUMENTATION = r"""
 module: metrics_flow
 short_description: Prove that exporters answer and that a collector delivers
 description:
-  - Asks every exporter until it answers, then the collector for its own metrics until it has delivered something and lost
-    nothing meanwhile. Says which one does not, and the last words of its journal.
+  - Asks every exporter until it answers, then the collector for its own metrics until it has delivered something and
+    lost nothing meanwhile. Says which one does not, and the last words of its journal.
 author: hyperpod-lifecycle maintainers
 options:
   exporters:

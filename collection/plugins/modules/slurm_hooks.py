@@ -8,9 +8,10 @@ DOCUMENTATION = r"""
 module: slurm_hooks
 short_description: Decide on Slurm's settings for metrics
 description:
-  - Reads C(slurm.conf) with what it includes, and Slurm's version, and says which settings are to be added. Changes nothing.
-  - One script is prolog, epilog and task prolog. slurmctld sends it to the nodes together with the configuration, so there
-    is no node that lacks it, whose jobs would fail. That and more than one prolog need Slurm 24.05.
+  - Reads C(slurm.conf) with what it includes, and Slurm's version, and says which settings are to be added. Changes
+    nothing.
+  - One script is prolog, epilog and task prolog. slurmctld sends it to the nodes together with the configuration, so
+    there is no node that lacks it, whose jobs would fail. That and more than one prolog need Slurm 24.05.
   - A prolog that is there stays, and a task prolog that is there too; of those Slurm can have only one.
 author: hyperpod-lifecycle maintainers
 options:

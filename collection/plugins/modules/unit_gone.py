@@ -37,15 +37,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import run
 
 UNITS = Path("/etc/systemd/system")
-#: A link to the latter, for a service with a user of its own.
-STATES = (Path("/var/lib"), Path("/var/lib/private"))
+STATES = Path("/var/lib")
 SECONDS = 90
 
 
 def left(name):
     """What there is of a unit: its file, links that start it, and what it keeps."""
     files = [UNITS / f"{name}.service", *UNITS.glob(f"*.wants/{name}.service")]
-    return [path for path in (*files, *(state / name for state in STATES)) if os.path.lexists(path)]
+    return [path for path in (*files, STATES / name) if os.path.lexists(path)]
 
 
 def main():
@@ -66,7 +65,7 @@ def main():
             if status and verb == "stop":
                 module.fail_json(msg=f"systemctl stop {' '.join(known)}: {err}")
         for path in paths:
-            if path.is_dir() and not path.is_symlink():
+            if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
