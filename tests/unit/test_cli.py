@@ -84,12 +84,14 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[run.Options]:
 
 def test_apply_hands_on_every_option(command: Command, applied: list[run.Options]) -> None:
     words = "--tags slurm,verify --tags install --skip-tags fsx --check --diff -vv --connection local"
+    words += " -e a_enabled=false --extra-vars a_count=3"
     result = command("apply", *words.split(), "--timeout", "9", "--lock-wait", "2", *FILES, "--inventory", "there")
     assert result.code == 0
     assert applied == [
         run.Options(
             tags=("slurm", "verify", "install"),
             skip_tags=("fsx",),
+            extra_vars={"a_enabled": False, "a_count": 3},
             check=True,
             diff=True,
             verbosity=2,

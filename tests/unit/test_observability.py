@@ -158,6 +158,13 @@ def test_slurmctld_is_asked_for_each_kind_of_metrics() -> None:
     assert urls == ["http://10.0.0.5:6817/metrics/jobs", "http://10.0.0.5:6817/metrics/nodes"]
 
 
+@pytest.mark.parametrize(
+    ("path", "unit"), [("/fsx", "fsx.mount"), ("/fsx/a_b.c", "fsx-a_b.c.mount"), ("/my-data/", r"my\x2ddata.mount")]
+)
+def test_a_mount_points_unit(path: str, unit: str) -> None:
+    assert observability.mount_unit(path) == unit
+
+
 # --- does it deliver? ---
 
 

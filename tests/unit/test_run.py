@@ -369,6 +369,23 @@ def test_the_users_variables_apply_and_the_node_of_a_plan_does_not(machine: Mach
     assert "found head-1, and this machine is workers-1" in report.summary
 
 
+def test_settings_for_one_run_win_over_the_files_and_are_checked_like_them(machine: Machine) -> None:
+    (machine.paths.inventory / "group_vars").mkdir(parents=True)
+    (machine.paths.inventory / "group_vars/compute.yml").write_text("slurm_log_count: 5\nshown: true\n")
+    plays = (
+        PLATFORM
+        + "    - {name: Same, ansible.builtin.assert: {that: not shown and slurm_log_count == 3, quiet: true}}\n"
+    )
+    wanted = {"shown": False, "slurm_log_count": 3}
+    report = machine.apply(plays, extra_vars=wanted)
+    assert report.status == "ok", report.summary
+    assert "-e shown=false" in run.Options(extra_vars=wanted).command
+    check = PLATFORM + "    - {name: Check, hyperpod.lifecycle.settings: }\n"
+    report = machine.apply(check, extra_vars={"slurm_log_siez": "1M"})
+    assert report.exit_code == ExitCode.INPUT
+    assert "-e or the inventory: slurm_log_siez: no role has this variable" in report.summary
+
+
 def test_wrong_settings_are_wrong_input_and_stop_the_run_before_the_first_role(machine: Machine) -> None:
     variables = machine.paths.inventory / "group_vars"
     variables.mkdir(parents=True)

@@ -96,6 +96,12 @@ def endpoints(targets):
     ]
 
 
+def mount_unit(path):
+    """The unit of a mount point, as ``systemd-escape --path --suffix=mount`` has it."""
+    escaped = re.sub(r"[^A-Za-z0-9:_./]", lambda match: f"\\x{ord(match[0]):02x}", path.strip("/"))
+    return escaped.replace("/", "-") + ".mount"
+
+
 def prometheus_agent(targets, url, labels):
     """prometheus.yml of an agent that reads this node's exporters and writes to `url`."""
     return {
@@ -150,6 +156,7 @@ class FilterModule:
             "metrics_downloads": downloads,
             "metrics_endpoints": endpoints,
             "metrics_versions": versions,
+            "mount_unit": mount_unit,
             "otel_collector": otel_collector,
             "prometheus_agent": prometheus_agent,
             "slurmctld_targets": slurmctld_targets,
