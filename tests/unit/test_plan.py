@@ -48,16 +48,17 @@ def collections(tmp_path: Path) -> dict[str, str]:
 def test_plan_of_each_node_type(source: Callable[..., Path], name: str, node_type: str) -> None:
     made = plan.make(node(name), source(node=name), {})
     assert (made.node, made.node_type, made.cluster) == (name, node_type, "otter")
-    order = ["platform", "holds", "fsx", "homes", "controllers", "accounting", "slurm"]
+    order = ["platform", "holds", "fsx", "homes", "controllers", "accounting", "slurm", "observability"]
     assert [concern.name for concern in made.concerns] == order
     left_out = {concern.name for concern in made.concerns if not concern.runs}
-    assert left_out == (set() if node_type == "controller" else {"controllers", "accounting"})
+    # Metrics need a URL.
+    assert left_out == {"observability"} | (set() if node_type == "controller" else {"controllers", "accounting"})
 
 
 def test_plan_says_why_a_concern_does_not_run(source: Callable[..., Path], collections: dict[str, str]) -> None:
     made = plan.make(node("muscle-2"), source(node="muscle-2"), collections).to_dict()
     concerns = {concern["name"]: concern for concern in made["concerns"]}
-    assert list(concerns)[-3:] == ["slurm", "books", "lights"]
+    assert list(concerns)[-2:] == ["books", "lights"]
     assert not concerns["books"]["runs"]
     assert concerns["books"]["reason"] == "it is for controller; this node is compute"
     assert not concerns["lights"]["runs"]

@@ -151,6 +151,10 @@ def test_no_report_is_an_error_that_says_what_to_do(tmp_path: Path, content: str
         ({"censored": "hidden", "msg": "secret"}, "its result is hidden (no_log)"),
         ({"_ansible_no_log": True, "msg": "secret"}, "its result is hidden (no_log)"),
         ({}, "the module gave no reason"),
+        (
+            {"msg": "Request failed", "url": "http://x/a", "response": "HTTP Error 404: Not Found"},
+            "Request failed: http://x/a: HTTP Error 404: Not Found",
+        ),
     ],
 )
 def test_the_reason_of_a_failure(result: dict[str, Any], said: str) -> None:
