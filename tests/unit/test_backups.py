@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import database
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import controllers_up
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"
@@ -136,17 +135,6 @@ def test_what_stands_against_a_restore(
     found = backups.obstacles({**ABOUT, **manifest}, "ml", "slurm 24.11.5", {"jobs": 0, "clusters": ["ml"], **present})
     assert [never in " ".join(found[0]), lost in " ".join(found[1])] == [True, True]
     assert [bool(found[0]), bool(found[1])] == [bool(never), bool(lost)]
-
-
-def test_the_database_is_reached_as_slurmdbd_reaches_it() -> None:
-    text = "StorageHost=db.example\nStoragePort=3307\nStorageUser=slurm\nStoragePass=secret\nStorageLoc=acct\n"
-    server, name = database(text + "StorageParameters=SSL_CA=/etc/ca.pem\n")
-    assert name == "acct"
-    assert (server.name, server.password) == ("db.example:3307", "secret")
-    assert (server.server["user"], server.server["tls"], server.server["ca"]) == ("slurm", True, "/etc/ca.pem")
-    assert database(text)[0].server["tls"] is False
-    local, name = database("StorageHost=localhost\n")
-    assert (local.name, name) == ("/run/mysqld/mysqld.sock", "slurm_acct_db")
 
 
 def test_controllers_that_answer() -> None:

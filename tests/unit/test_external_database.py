@@ -247,6 +247,27 @@ def test_a_port_where_nobody_listens_is_named_with_the_reason() -> None:
             mariadb.MariaDB({**FAR, "host": "127.0.0.1", "port": port}).connect(0)
 
 
+CLIENT = """\
+import os, sys
+sys.stdin.readline()
+os.write(1, {answer!r})
+sys.stdin.read()
+"""
+
+
+def test_a_lock_is_had_for_a_while(program: Program) -> None:
+    server = mariadb.MariaDB(FAR, password="word")
+    program("mariadb", CLIENT.format(answer=b"1\n"))
+    with server.locked("one", 5):
+        pass
+    program("mariadb", CLIENT.format(answer=b"0\n"))
+    with pytest.raises(Fault, match="another has the lock"), server.locked("one", 5):
+        pass
+    program("mariadb", CLIENT.format(answer=b"ERROR 2002 (HY000): no server\n"))
+    with pytest.raises(ConnectionError, match="no server"), server.locked("one", 5):
+        pass
+
+
 # --- rights ---
 
 
@@ -348,17 +369,15 @@ def test_a_dump_is_there_whole_or_not_at_all(program: Program, tmp_path: Path) -
         dump.dump(server, "acct", tmp_path / "kept/b.sql")
 
 
-def test_where_slurmdbd_conf_says_that_the_history_is() -> None:
-    found = {"storagehost": "db.example", "storageuser": "u", "storagepass": "p", "storageparameters": "SSL_CA=/ca,A=b"}
-    server = accounting_move.written_in(found, "/socket")
-    assert (server.name, server.password, server.server["ca"], server.server["tls"]) == (
-        "db.example:3306",
-        "p",
-        "/ca",
-        True,
-    )
-    assert accounting_move.written_in({}, "/socket").name == "/socket"
-    assert accounting_move.written_in({"storagehost": "x"}, "/socket").server["tls"] is False
+@pytest.mark.parametrize("password", ["plain", "a blank, #1 of \\several = 'hard' ones"])
+def test_the_database_is_reached_as_slurmdbd_reaches_it(password: str) -> None:
+    settings = {"StorageHost": "db.example", "StorageUser": "u", "StorageLoc": "acct"}
+    conf = accounting.slurmdbd_conf({**settings, "StorageParameters": "SSL_CA=/ca,A=b"}, password)
+    server, name = dump.named_in(conf, "/socket")
+    assert (name, server.name, server.password) == ("acct", "db.example:3306", password)
+    assert (server.server["user"], server.server["ca"], server.server["tls"]) == ("u", "/ca", True)
+    assert dump.named_in("", "/socket")[0].name == "/socket"
+    assert dump.named_in("StorageHost=x", "/socket")[0].server["tls"] is False
 
 
 # --- several controllers ---

@@ -14,21 +14,24 @@ class Fault(Exception):
     """What ends the work; one sentence."""
 
 
+def environment():
+    """What programs see of ours: no settings of a client, and the same language everywhere."""
+    found = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
+    return {**found, "LC_ALL": "C.UTF-8", "PATH": found.get("PATH", os.defpath) + ":/usr/sbin:/sbin"}
+
+
 def run(command, seconds, text="", **options):
     """Exit status, output and errors of a program; 127 if there is none, 124 if it does not end.
 
     `options` are subprocess.run's, for a file as input or output.
     """
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
-    environment["LC_ALL"] = "C.UTF-8"
-    environment["PATH"] = environment.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
         done = subprocess.run(
             command,
             **({} if "stdin" in options else {"input": text.encode()}),
             **{**pipes, **options},
-            env=environment,
+            env=environment(),
             timeout=seconds,
             check=False,
         )

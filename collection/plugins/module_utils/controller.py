@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, dump, slurm
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.accounting import LOCAL
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import identifier
 
 SOCKET = "/run/mysqld/mysqld.sock"
 TIME = "%Y%m%dT%H%M%SZ"
@@ -36,21 +35,20 @@ class Controller:
             raise Fault(f"slurmctld -V: {errors}")
         self.slurm = said.strip()
         #: Server and name of the database; None where accounting is off, or is another host's.
-        self.server, self.database = database(slurmdbd_conf.read_text()) if slurmdbd_conf.exists() else (None, None)
+        self.server, self.database = None, None
+        if slurmdbd_conf.exists():
+            self.server, self.database = dump.named_in(slurmdbd_conf.read_text(), SOCKET)
 
     def clusters(self):
         """Names of the clusters in the database."""
-        table = f"{identifier(self.database)}.cluster_table" if self.database else ""
-        if not self._has("cluster_table"):
-            return []
-        return [name for (name,) in self.server.ask(f"SELECT name FROM {table} WHERE deleted = 0")]  # noqa: S608
+        return dump.clusters(self.server, self.database) if self.database else []
 
     def jobs_since(self, moment):
         """How many jobs the database, or without one slurmctld, has of the time after ``20261130T140509Z``."""
         seconds = calendar.timegm(time.strptime(moment, TIME))
         if self.database:
             name = f"{self.cluster}_job_table"
-            if not self._has(name):
+            if name not in dump.tables(self.server, self.database):
                 return 0
             table = f"{identifier(self.database)}.{identifier(name)}"
             ((number,),) = self.server.ask(f"SELECT COUNT(*) FROM {table} WHERE mod_time > {seconds}")  # noqa: S608
@@ -58,9 +56,6 @@ class Controller:
         status, said, _errors = run([str(self.bin / "squeue"), "--noheader", "--states=all", "--format=%V"], 30)
         submitted = [time.mktime(time.strptime(line, "%Y-%m-%dT%H:%M:%S")) for line in said.split()]
         return len([each for each in submitted if each > seconds]) if status == 0 else 0
-
-    def _has(self, table):
-        return bool(self.database) and table in dump.tables(self.server, self.database)
 
     def others_up(self):
         """Other controllers that answer: they would write their own state over a restored one."""
@@ -114,19 +109,6 @@ class Controller:
                 if time.monotonic() > deadline:
                     raise Fault(f"{name} does not answer within {seconds} s: {errors or said.strip()}; {journal(name)}")
                 time.sleep(0.3)
-
-
-def database(slurmdbd_conf):
-    """Server and name of the database that a slurmdbd.conf names, to be reached as slurmdbd reaches it."""
-    found = {key.lower(): value for key, value in slurm.parameters(slurmdbd_conf)}
-    name, host = found.get("storageloc", "slurm_acct_db"), found.get("storagehost", "localhost")
-    if host in LOCAL:
-        return MariaDB.local(SOCKET), name
-    tls = dict(pair.partition("=")[::2] for pair in found.get("storageparameters", "").split(","))
-    server = dict.fromkeys(SERVER["options"])
-    server.update(host=host, port=int(found.get("storageport", 3306)), user=found.get("storageuser", "slurm"))
-    server.update(tls="SSL_CA" in tls, ca=tls.get("SSL_CA"))
-    return MariaDB(server, password=found.get("storagepass", "")), name
 
 
 def now():

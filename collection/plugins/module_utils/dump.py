@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import identifier, quote
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
 
 #: A year of a busy cluster takes minutes.
 SECONDS = 6 * 3600
@@ -15,6 +16,20 @@ SECONDS = 6 * 3600
 LAST = b"-- Dump completed"
 #: A database in which a load has begun and not ended has this table.
 MARK = "hyperpod_lifecycle_load"
+
+
+def named_in(slurmdbd_conf, local_socket):
+    """Server and name of the database that a slurmdbd.conf names, to be reached as slurmdbd reaches it."""
+    found = accounting.read_slurmdbd_conf(slurmdbd_conf)
+    host, name = accounting.place(found)
+    if host == "localhost":
+        return MariaDB.local(local_socket), name
+    pairs = (pair.partition("=") for pair in found.get("storageparameters", "").split(","))
+    ca = {key.upper(): value for key, _, value in pairs}.get("SSL_CA")
+    server = dict.fromkeys(SERVER["options"])
+    server.update(host=host, port=int(found.get("storageport", 3306)), user=found.get("storageuser", "slurm"))
+    server.update(tls=ca is not None, ca=ca)
+    return MariaDB(server, password=found.get("storagepass", "")), name
 
 
 def dump(server, database, path):
@@ -67,3 +82,11 @@ def counts(server, database):
     names = tables(server, database)
     each = [f"SELECT {quote(name)}, COUNT(*) FROM {identifier(database)}.{identifier(name)}" for name in names]  # noqa: S608
     return {name: int(number) for name, number in server.ask(*each)} if each else {}
+
+
+def clusters(server, database):
+    """Names of those that a database knows; none before slurmdbd has begun to fill it."""
+    if "cluster_table" not in tables(server, database):
+        return []
+    table = f"{identifier(database)}.cluster_table"
+    return [name for (name,) in server.ask(f"SELECT name FROM {table} WHERE deleted = 0")]  # noqa: S608 quoted

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import socket
+import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, environment, journal, run
 
 POLL_SECONDS = 0.25
 #: One attempt to reach a host that says nothing.
@@ -108,6 +110,27 @@ class MariaDB:
         if status == 0:
             return [line.split("\t") for line in out.splitlines()]
         raise self.error(err)
+
+    @contextmanager
+    def locked(self, name, seconds):
+        """Have a lock of the server's for a while; it ends with our connection, whatever happens to us."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with self.client("mariadb") as (command, options):
+            command += ["--batch", "--skip-column-names", "--unbuffered"]
+            with subprocess.Popen(command, env=environment(), **pipes, **options) as holder:
+                holder.stdin.write(f"SELECT GET_LOCK({quote(name)}, {seconds});\n".encode())
+                holder.stdin.flush()
+                ready, _, _ = select.select([holder.stdout], [], [], seconds + 2 * CONNECT_SECONDS)
+                said = holder.stdout.readline().decode(errors="replace").strip() if ready else "no answer"
+                try:
+                    if said == "0":
+                        raise Fault(f"another has the lock {name!r} of {self.name} for more than {seconds} s")
+                    if said != "1":
+                        raise self.error(said)
+                    yield
+                finally:
+                    # Not by its input's end: a client that waits for a silent server would not see that.
+                    holder.kill()
 
     def has(self, database):
         """Is there such a database, as far as we may see?"""

@@ -70,41 +70,16 @@ files:
   returned: success
 """
 
-import re
 import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, dump
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, quote
 
 #: How long the server may take to let go of a slurmdbd that has ended.
 IDLE_SECONDS = 20
-
-
-def written_in(found, socket):
-    """The server that a slurmdbd.conf names."""
-    host, _database = accounting.place(found)
-    if host == "localhost":
-        return MariaDB.local(socket)
-    ca = re.search(r"SSL_CA=([^,]+)", found.get("storageparameters", ""), re.IGNORECASE)
-    server = {
-        **dict.fromkeys(SERVER["options"]),
-        "host": host,
-        "port": int(found.get("storageport", 3306)),
-        "user": found.get("storageuser", "slurm"),
-        "tls": ca is not None,
-        "ca": ca and ca[1],
-    }
-    return MariaDB(server, password=found.get("storagepass", ""))
-
-
-def clusters(server, database):
-    """Those that a database knows; None of one that slurmdbd has not begun to fill."""
-    if "cluster_table" not in dump.tables(server, database):
-        return set()
-    return {row[0] for row in server.ask(f"SELECT name FROM {identifier(database)}.cluster_table")}  # noqa: S608 quoted
 
 
 def wait_until_unused(server, database, seconds):
@@ -127,7 +102,7 @@ def move(old, new, folder):
     stamp = time.strftime("%Y%m%dT%H%M%S")
     (from_server, from_database), (to_server, to_database) = old, new
     there = dump.tables(to_server, to_database)
-    strangers = clusters(*new) - clusters(*old)
+    strangers = set(dump.clusters(*new)) - set(dump.clusters(*old))
     if strangers and dump.MARK not in there:
         raise Fault(
             f"the database {to_database} on {to_server.name} knows clusters that {from_database} on {from_server.name} "
@@ -173,16 +148,14 @@ def main():
     if module.check_mode:
         module.exit_json(changed=True, files=[], msg=f"{reason}; the history would go along")
     try:
-        found = accounting.read_slurmdbd_conf(text)
-        old, new = written_in(found, wanted["socket"]), MariaDB(wanted["server"])
-        module.no_log_values.update({word for word in (old.password, new.password) if word})
+        old, new = dump.named_in(text, wanted["socket"]), (MariaDB(wanted["server"]), wanted["settings"]["StorageLoc"])
+        module.no_log_values.update({server.password for server, _name in (old, new)} - {""})
         # From now on slurmctld keeps its records until slurmdbd is there again.
         status, _out, err = run(["systemctl", "stop", "slurmdbd"], 120)
         if status:
             raise Fault(f"slurmdbd does not stop: {err}")
-        databases = accounting.place(found)[1], accounting.place(wanted["settings"])[1]
-        wait_until_unused(old, databases[0], IDLE_SECONDS)
-        files = move((old, databases[0]), (new, databases[1]), Path(wanted["folder"]))
+        wait_until_unused(*old, IDLE_SECONDS)
+        files = move(old, new, Path(wanted["folder"]))
     except (Fault, OSError) as fault:
         module.fail_json(msg=f"the history has not moved: {fault}. The old database is as it was")
     module.exit_json(changed=True, files=[str(file) for file in files], msg=reason)

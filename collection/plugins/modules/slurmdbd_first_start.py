@@ -1,0 +1,104 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Let one slurmdbd alone fill an empty database."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurmdbd_first_start
+short_description: Let one slurmdbd alone fill an empty database
+description:
+  - slurmdbd makes its tables when it starts. If two do so at the same moment, on two controllers or in two clusters
+    with one database, one of them ends with an error.
+  - If the database has not been filled yet, slurmdbd is started under a lock of the server's and waited for. The lock
+    is gone with the module, however that ends. Otherwise nothing is done.
+author: hyperpod-lifecycle maintainers
+options:
+  server:
+    description: Where the database is, as for M(hyperpod.lifecycle.external_database).
+    type: dict
+    required: true
+  database:
+    description: The database.
+    type: str
+    required: true
+  wait_seconds:
+    description: How long to wait for another slurmdbd, and for this one.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Let one slurmdbd alone make its tables
+  hyperpod.lifecycle.slurmdbd_first_start:
+    server:
+      host: otter.c0ffee.us-west-2.rds.amazonaws.com
+      user: slurm
+      password_file: /etc/hyperpod-lifecycle/secrets/slurmdbd-external
+      ca: /opt/slurm/etc/slurmdbd-ca.pem
+    database: slurm_acct_db
+"""
+
+RETURN = r""" # """
+
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import dump
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
+
+POLL_SECONDS = 0.25
+
+
+def filled(server, database):
+    """Has a slurmdbd made all of its tables? The account root is what it writes last."""
+    if "acct_table" not in dump.tables(server, database):
+        return False
+    return bool(server.ask(f"SELECT 1 FROM {identifier(database)}.acct_table WHERE name = 'root'"))  # noqa: S608 quoted
+
+
+def fill(server, database, seconds):
+    """Start slurmdbd, and wait for its tables."""
+    status, _out, err = run(["systemctl", "start", "slurmdbd"], 90)
+    if status:
+        raise Fault(f"slurmdbd does not start: {err}; {journal('slurmdbd')}")
+    deadline = time.monotonic() + seconds
+    while not filled(server, database):
+        if time.monotonic() >= deadline:
+            raise Fault(f"slurmdbd has not made its tables within {seconds} s; {journal('slurmdbd')}")
+        time.sleep(POLL_SECONDS)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "server": SERVER,
+            "database": {"type": "str", "required": True},
+            "wait_seconds": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    wanted, database, seconds = module.params["server"], module.params["database"], module.params["wait_seconds"]
+    if module.check_mode and not Path(wanted["password_file"]).exists():
+        module.exit_json(changed=True, msg="the password is not there yet")
+    try:
+        server = MariaDB(wanted)
+        module.no_log_values.add(server.password)
+        empty = not filled(server, database)
+        if empty and not module.check_mode:
+            with server.locked(f"hyperpod-lifecycle {database}"[:64], seconds):
+                if not filled(server, database):
+                    fill(server, database, seconds)
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(changed=empty)
+
+
+if __name__ == "__main__":
+    main()
