@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import re
 import subprocess
 import tarfile
@@ -163,6 +164,89 @@ def test_slurmctld_is_asked_for_each_kind_of_metrics() -> None:
 )
 def test_a_mount_points_unit(path: str, unit: str) -> None:
     assert observability.mount_unit(path) == unit
+
+
+def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
+    """The role's variables on a compute node with a GPU and EFA, or on another one, as Ansible renders them."""
+    facts = {
+        "hyperpod_node_type": "compute",
+        "hyperpod_address": "10.0.0.5",
+        "hyperpod_cluster_name": "c",
+        "hyperpod_instance_group": "g",
+        "hyperpod_instance_id": "i-1",
+        "hyperpod_instance_name": "n1",
+        "hyperpod_instance_types": ["ml.p5.48xlarge"],
+        "hyperpod_file_systems": [{"mount_path": "/fsx"}],
+        "observability_remote_write_url": URL,
+        "__observability_machine": {"stdout": "x86_64"},
+        "__observability_driver": {"stat": {"exists": True}},
+        "__observability_dcgm": {"stat": {"exists": False}},
+        "__observability_rdma": {"stdout_lines": ["/sys/bus/pci/drivers/efa"]},
+        "__observability_hooks": {"native": False, "notes": [], "version": "24.11.5"},
+    }
+    names = (
+        "observability_enabled",
+        "_observability_units",
+        "_observability_collector_config",
+        "_observability_no_slurm",
+    )
+    shown = "{{ {" + ", ".join(f"'{name}': {name}" for name in names) + "} | to_json }}"
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": [str(ROLE / "defaults/main.yml"), str(ROLE / "vars/main.yml")],
+        "tasks": [{"ansible.builtin.copy": {"content": shown, "dest": str(tmp_path / "shown"), "mode": "0644"}}],
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    (tmp_path / "facts.json").write_text(json.dumps({**facts, **settings}))
+    done = ansible("ansible-playbook", "-c", "local", "-e", f"@{tmp_path}/facts.json", tmp_path / "play.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads((tmp_path / "shown").read_text())
+    return found
+
+
+def test_a_compute_node_has_all_exporters(ansible: Any, tmp_path: Path) -> None:
+    found = rendered(ansible, tmp_path, observability_advanced=True)
+    assert found["observability_enabled"] is True
+    commands = {unit["job"]: unit["command"] for unit in found["_observability_units"]}
+    assert list(commands) == ["node", "efa", "dcgm", "collector"]
+    sets = [str(word).rpartition("/")[2] for word in commands["dcgm"] if str(word).endswith(".csv")]
+    assert sets == ["dcgm-advanced.csv", "dcgm-basic.csv"]
+    assert "/opt/hyperpod-observability/bin/dcgm-exporter-4.8.2-1" in commands["dcgm"]
+    assert commands["collector"][:2] == ["/opt/hyperpod-observability/bin/prometheus-3.13.1", "--agent"]
+    config = found["_observability_collector_config"]
+    assert config["global"]["external_labels"] == {
+        "cluster": "c", "instance_group": "g", "instance_id": "i-1", "node": "n1", "node_type": "compute"
+    }  # fmt: skip
+    assert [each["scrape_interval"] for each in config["scrape_configs"]] == ["15s"] * 4
+
+
+def test_a_controller_asks_slurmctld_or_an_exporter_or_says_what_is_missing(ansible: Any, tmp_path: Path) -> None:
+    here = {"hyperpod_node_type": "controller"}
+    found = rendered(ansible, tmp_path, **here)
+    assert [unit["job"] for unit in found["_observability_units"]] == ["node", "collector"]
+    assert found["_observability_no_slurm"] is True
+    native = {"native": True, "notes": [], "version": "25.11.0"}
+    found = rendered(ansible, tmp_path, **here, __observability_hooks=native)
+    jobs = {each["job_name"]: each for each in found["_observability_collector_config"]["scrape_configs"]}
+    assert jobs["slurm-nodes"]["metrics_path"] == "/metrics/nodes"
+    assert jobs["slurm-nodes"]["static_configs"][0]["targets"] == ["10.0.0.5:6817"]
+    assert jobs["slurm-nodes"]["scrape_interval"] == "60s"
+    assert found["_observability_no_slurm"] is False
+    mine = {"x86_64": {"slurm_exporter-1.8.4": "0" * 64, "prometheus-2.53.3": "0" * 64}}
+    found = rendered(ansible, tmp_path, **here, observability_more_checksums=mine)
+    commands = {unit["job"]: unit["command"] for unit in found["_observability_units"]}
+    assert commands["slurm"][0].endswith("/slurm_exporter-1.8.4")
+    assert commands["collector"][1] == "--enable-feature=agent"
+    assert found["_observability_no_slurm"] is False
+
+
+def test_the_other_collector_has_its_own_unit(ansible: Any, tmp_path: Path) -> None:
+    found = rendered(ansible, tmp_path, hyperpod_node_type="login", observability_collector="otel")
+    units = {unit["unit"]: unit["command"][0] for unit in found["_observability_units"]}
+    assert list(units) == ["hyperpod-node-exporter", "hyperpod-otel-collector"]
+    assert units["hyperpod-otel-collector"].endswith("/otelcol-contrib-0.157.0")
+    assert "prometheusremotewrite" in found["_observability_collector_config"]["exporters"]
 
 
 # --- does it deliver? ---

@@ -58,10 +58,11 @@ def scrape_configs(targets, node):
     """One job for each exporter of this node; there is no other node in the list, so it is never out of date."""
     configs = []
     for target in targets:
+        seconds = int(target["seconds"])
         config = {
             "job_name": target["job"],
-            "scrape_interval": f"{target['seconds']}s",
-            "scrape_timeout": f"{min(10, target['seconds'])}s",
+            "scrape_interval": f"{seconds}s",
+            "scrape_timeout": f"{min(10, seconds)}s",
             "static_configs": [{"targets": [target["address"]], "labels": {"instance": node}}],
         }
         if target.get("path"):

@@ -13,6 +13,8 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounti
 SENT = (24, 5)
 #: From here on slurmctld has metrics of its own.
 METRICS = (25, 11)
+#: With these slurmctld gives them to nobody, or to users with a token only.
+PRIVATE = ("PrivateData", "MetricsAuthUsers")
 #: Where nodes find what slurmctld has sent.
 SENT_FOLDER = "/run/slurm/conf"
 
@@ -59,9 +61,10 @@ def decide(found_version, there, script, job_dir, *, jobs, tasks):
         values.setdefault(key.lower(), []).append(value)
     settings, notes = {}, []
     native = found_version >= METRICS
-    if native and "privatedata" in values:
+    private = [name for name in PRIVATE if name.lower() in values]
+    if native and private:
         native = False
-        notes.append("no metrics of slurmctld, because slurm.conf has PrivateData")
+        notes.append(f"no metrics of slurmctld, because slurm.conf has {' and '.join(private)}")
     if native:
         settings["MetricsType"] = "metrics/openmetrics"
     jobs = jobs and not maps_jobs(values.get("prolog", []), job_dir)
