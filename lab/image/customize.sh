@@ -49,6 +49,10 @@ done
 for unit in slurmctld slurmd slurmdbd sackd munge mariadb mariadb.socket; do
     rm -f "$root"/etc/systemd/system/*.wants/"${unit%.socket}.service" "$root"/etc/systemd/system/*.wants/mariadb.socket
 done
+# The AMI starts Docker at boot. Here only labs that set containers up pay for it.
+for unit in docker.service docker.socket containerd.service; do
+    rm -f "$root"/etc/systemd/system/*.wants/"$unit"
+done
 rm -f "$root/etc/munge/munge.key"
 # Nothing of a node's own upkeep disturbs a test; timers of apt would hold its lock.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \

@@ -48,7 +48,7 @@ def collections(tmp_path: Path) -> dict[str, str]:
 def test_plan_of_each_node_type(source: Callable[..., Path], name: str, node_type: str) -> None:
     made = plan.make(node(name), source(node=name), {})
     assert (made.node, made.node_type, made.cluster) == (name, node_type, "otter")
-    order = ["platform", "holds", "fsx", "homes", "controllers", "accounting", "slurm", "observability"]
+    order = ["platform", "holds", "fsx", "homes", "controllers", "accounting", "containers", "slurm", "observability"]
     assert [concern.name for concern in made.concerns] == order
     left_out = {concern.name for concern in made.concerns if not concern.runs}
     # Metrics need a URL.

@@ -130,15 +130,14 @@ def test_no_error_is_ignored(role: Path) -> None:
 def test_main_is_a_table_of_contents(role: Path) -> None:
     assert (role / "tasks/verify.yml").exists()
     phases = ["install", "configure", "service", "verify"]
-    seen = []
-    contents = read(role / "tasks/main.yml")
+    contents, seen = read(role / "tasks/main.yml"), []
     if f"{role.name}_required" in options(role):
         # What need not succeed is one block; its failure ends the run only if the user wants that.
-        (block,) = contents
-        (end,) = block["rescue"]
-        assert end["when"] == f"{role.name}_required"
-        assert end["tags"] == phases
-        contents = block["block"]
+        (concern,) = contents
+        (verdict,) = concern["rescue"]
+        assert verdict["when"] == f"{role.name}_required"
+        assert verdict["tags"] == phases
+        contents = concern["block"]
     for task in contents:
         assert set(task) <= {"name", "ansible.builtin.import_tasks", "tags", "when"}
         assert set(task["tags"]) <= set(phases)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import subprocess
 
-#: MariaDB's clients must not find other settings or a password here.
-_FOREIGN = ("MYSQL", "MARIADB", "SACCTMGR", "SLURM")
+#: What clients must not find here: another server, other settings, or a password.
+_FOREIGN = ("DOCKER", "ENROOT", "MYSQL", "MARIADB", "SACCTMGR", "SLURM")
 
 
 class Fault(Exception):
@@ -20,16 +20,17 @@ def environment():
     return {**found, "LC_ALL": "C.UTF-8", "PATH": found.get("PATH", os.defpath) + ":/usr/sbin:/sbin"}
 
 
-def run(command, seconds, text="", **options):
+def run(command, seconds, data="", **options):
     """Exit status, output and errors of a program; 127 if there is none, 124 if it does not end.
 
-    `options` are subprocess.run's, for a file as input or output.
+    `data`, text or bytes, is its input; `options` are subprocess.run's, for a file as input or output.
     """
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    given = data.encode() if isinstance(data, str) else data
     try:
         done = subprocess.run(
             command,
-            **({} if "stdin" in options else {"input": text.encode()}),
+            **({} if "stdin" in options else {"input": given}),
             **{**pipes, **options},
             env=environment(),
             timeout=seconds,

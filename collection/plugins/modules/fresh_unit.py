@@ -44,29 +44,9 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import os
-import time
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, run
-
-#: Units without a process have only the time at which they became active.
-STARTED = ("ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic")
-PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", *STARTED)
-
-
-def look(name):
-    """What systemd knows of a unit."""
-    _status, out, _err = run(["systemctl", "show", name, "--property=" + ",".join(PROPERTIES)], 30)
-    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
-
-
-def outdated(unit, files):
-    """Is a file younger than the process?"""
-    monotonic = next(unit[name] for name in STARTED if name in unit)
-    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(monotonic) / 1e6
-    started = time.time() - age
-    return any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import look, steps
 
 
 def main():
@@ -88,21 +68,13 @@ def main():
         module.exit_json(changed=True, msg=f"the unit {name} is not there yet")
     if unit.get("LoadState") != "loaded":
         module.fail_json(msg=f"systemd cannot start {name}: the unit is {unit.get('LoadState', 'unknown')}")
-    steps = []
-    if unit["NeedDaemonReload"] == "yes":
-        steps.append(["daemon-reload"])
-    if unit["UnitFileState"] != "enabled":
-        steps.append(["enable", name])
-    if unit["ActiveState"] != "active":
-        steps.append(["start", name])
-    elif outdated(unit, module.params["files"]):
-        steps.append(["restart", name])
-    for step in [] if module.check_mode else steps:
+    todo = steps(name, unit, module.params["files"])
+    for step in [] if module.check_mode else todo:
         status, _out, err = run(["systemctl", *step], module.params["wait_seconds"])
         if status:
             module.fail_json(msg=f"systemctl {' '.join(step)}: {err}; {journal(name)}")
-    said = ", ".join(" ".join(step) for step in steps)
-    module.exit_json(changed=bool(steps), msg=f"{name}: {said or 'runs'}")
+    said = ", ".join(" ".join(step) for step in todo)
+    module.exit_json(changed=bool(todo), msg=f"{name}: {said or 'runs'}")
 
 
 if __name__ == "__main__":

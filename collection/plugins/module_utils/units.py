@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What systemd knows of a unit, and whether its process has its present settings. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import run
+
+#: Units without a process have only the time at which they became active.
+STARTED = ("ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", *STARTED)
+
+
+def look(name, properties=PROPERTIES):
+    """Properties of a unit; empty if systemd does not answer."""
+    _status, out, _err = run(["systemctl", "show", name, "--property=" + ",".join(properties)], 30)
+    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def outdated(unit, files):
+    """Is a file younger than the process?"""
+    monotonic = next(unit[name] for name in STARTED if name in unit)
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(monotonic) / 1e6
+    started = time.time() - age
+    return any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
+
+
+def steps(name, unit, files):
+    """The commands of systemctl that make a loaded unit run with its present settings, now and after a reboot."""
+    todo = []
+    if unit["NeedDaemonReload"] == "yes":
+        todo.append(["daemon-reload"])
+    if unit["UnitFileState"] != "enabled":
+        todo.append(["enable", name])
+    if unit["ActiveState"] != "active":
+        todo.append(["start", name])
+    elif outdated(unit, files):
+        todo.append(["restart", name])
+    return todo

@@ -1,0 +1,66 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run a container, to see whether Docker can."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: docker_proof
+short_description: Run a container with Docker as root and as an ordinary user
+description:
+  - The image is made of this node's own C(cat) and its libraries, so that it needs no registry; it is removed again.
+  - Nothing of the node changes, so that this is no change.
+author: hyperpod-lifecycle maintainers
+options:
+  users:
+    description: Ordinary users who must be able to do it as well.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Does Docker run containers?
+  hyperpod.lifecycle.docker_proof:
+    users: [ubuntu]
+"""
+
+RETURN = r""" # """
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import proof
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
+
+SECONDS = 120
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(argument_spec={"users": {"type": "list", "elements": "str", "default": []}})
+    image = f"hyperpod-lifecycle-proof:{os.getpid()}"
+    text = f"proof {os.getpid()}"
+    try:
+        status, _out, err = run(["docker", "import", "-", image], SECONDS, proof.archive(text))
+        if status:
+            raise Fault(f"docker import: {err}")
+        for user in ["root", *module.params["users"]]:
+            command = ["docker", "run", "--rm", "--pull=never", "--network=none", image, proof.PROGRAM, proof.MARK]
+            # What the user has set for the client does not count.
+            become = ["runuser", "--user", user, "--", "env", "HOME=/nonexistent"]
+            status, out, err = run([*become, *command], SECONDS)
+            if status or out != text:
+                raise Fault(f"docker run as {user} ends with {status}: {err or out}")
+    except Fault as fault:
+        module.fail_json(msg=f"Docker does not run a container: {fault}")
+    finally:
+        run(["docker", "rmi", "--force", image], SECONDS)
+    module.exit_json(changed=False, msg="Docker runs containers")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats and decisions of the role containers; tests/e2e has the real programs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import docker, openpgp, proof, scratch, units
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.modules import (
+    apt_programs,
+    apt_source,
+    docker_service,
+    scratch_disk,
+)
+
+NVME, VOLUME = "/opt/dlami/nvme", "/opt/sagemaker"
+ROOT = "20 1 259:1 / / rw - ext4 /dev/root rw"
+DISK = {
+    "nvme": f"30 20 259:2 / {NVME} rw - ext4 /dev/mapper/vg.01-lv_ephemeral rw",
+    "volume": f"31 20 259:3 / {VOLUME} rw - xfs /dev/nvme2n1 rw",
+    "bound": f"32 20 259:1 /srv {NVME} rw - ext4 /dev/root rw",
+    "shared": f"33 20 0:50 / {NVME} rw - lustre 10.0.0.9@tcp:/abc rw",
+    "fake shared": f"33 20 0:50 / {NVME} rw - fuse.lustre 10.0.0.9@tcp:/abc rw",
+    "memory": f"34 20 0:51 / {NVME} rw - tmpfs tmpfs rw",
+    "below": f"35 20 259:2 / {NVME}/x rw - ext4 /dev/nvme1n1 rw",
+}
+
+
+class Ended(Exception):
+    """How a module ended."""
+
+
+class Module:
+    """As much of an AnsibleModule as the modules here use."""
+
+    check_mode = False
+
+    def __init__(self, tmpdir: Path, **params: Any) -> None:
+        self.params, self.tmpdir = params, str(tmpdir)
+
+    def __call__(self, argument_spec: dict[str, Any], supports_check_mode: bool = False) -> Module:
+        given = {name: option.get("default") for name, option in argument_spec.items()}
+        self.params = {**given, **self.params}
+        return self
+
+    def exit_json(self, **result: Any) -> None:
+        raise Ended(result)
+
+    def fail_json(self, msg: str, **result: Any) -> None:
+        raise Ended({"failed": True, "msg": msg, **result})
+
+    def atomic_move(self, source: str, dest: str) -> None:
+        Path(source).replace(dest)
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any, **params: Any) -> dict[str, Any]:
+    """The result of a module's main()."""
+    monkeypatch.setattr(module, "AnsibleModule", Module(tmp_path, **params))
+    with pytest.raises(Ended) as found:
+        module.main()
+    result: dict[str, Any] = found.value.args[0]
+    return result
+
+
+@pytest.mark.parametrize(("there", "answer"), [(name, name in ("nvme",)) for name in DISK if name != "volume"])
+def test_only_a_disk_of_this_node_counts(there: str, answer: bool) -> None:
+    assert scratch.is_disk(f"{ROOT}\n{DISK[there]}\n", NVME) is answer
+    assert not scratch.is_disk(f"{ROOT}\n", NVME)
+
+
+def test_what_is_mounted_on_top_decides() -> None:
+    over = DISK["memory"].replace("34 20", "36 30")
+    assert not scratch.is_disk(f"{ROOT}\n{DISK['nvme']}\n{over}\n", NVME)
+
+
+LOADED = {
+    "LoadState": "loaded",
+    "ActiveState": "inactive",
+    "Result": "success",
+    "Job": "",
+    "ExecMainExitTimestampMonotonic": "0",
+}
+
+
+@pytest.mark.parametrize(
+    ("unit", "state"),
+    [
+        ({"LoadState": "not-found"}, "absent"),
+        ({"LoadState": "masked"}, "absent"),
+        ({}, "unknown"),
+        ({"LoadState": "bad-setting"}, "failed"),
+        ({**LOADED, "ActiveState": "activating"}, "waiting"),
+        ({**LOADED, "Job": "217"}, "waiting"),
+        ({**LOADED, "ActiveState": "active"}, "done"),
+        ({**LOADED, "ExecMainExitTimestampMonotonic": "81234"}, "done"),
+        ({**LOADED, "ActiveState": "failed", "Result": "exit-code"}, "failed"),
+        (LOADED, "unknown"),
+    ],
+)
+def test_how_far_the_unit_of_the_disk_is(unit: dict[str, str], state: str) -> None:
+    assert scratch.state(unit) == state
+
+
+def choose(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disks: list[str], states: list[str], wait: int = 60
+) -> dict[str, Any]:
+    """What scratch_disk says where these are mounted, and the unit is in one state after the other."""
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text("\n".join([ROOT, *(DISK[name] for name in disks), ""]))
+    units_seen = {
+        "absent": {"LoadState": "not-found"},
+        "waiting": {**LOADED, "ActiveState": "activating"},
+        "failed": {**LOADED, "ActiveState": "failed"},
+        "done": {**LOADED, "ActiveState": "active"},
+        "unknown": LOADED,
+    }
+    remaining = iter(states)
+    last: list[str] = []
+
+    def look(name: str, properties: Any) -> dict[str, str]:
+        last[:] = [next(remaining, *last)]
+        return units_seen[last[0]]
+
+    monkeypatch.setattr(scratch_disk, "MOUNTINFO", mountinfo)
+    monkeypatch.setattr(scratch_disk, "look", look)
+    monkeypatch.setattr(scratch_disk, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(
+        scratch_disk.os,
+        "statvfs",
+        lambda path: SimpleNamespace(f_flag=0, f_frsize=4096, f_blocks=26214400, f_bavail=20971520),
+    )
+    params = {"paths": [NVME, VOLUME], "root_path": "/var/lib/x", "unit": "dlami-nvme.service", "wait_seconds": wait}
+    return ended(monkeypatch, tmp_path, scratch_disk, **params)
+
+
+@pytest.mark.parametrize(
+    ("disks", "states", "path", "notes"),
+    [
+        (["nvme", "volume"], ["done"], NVME, []),
+        (["nvme", "volume"], ["waiting", "waiting", "done"], NVME, []),
+        (["nvme"], ["absent"], NVME, []),
+        (["volume"], ["absent"], VOLUME, []),
+        (["volume"], ["done"], VOLUME, []),
+        (["volume"], ["failed"], VOLUME, ["dlami-nvme.service has failed"]),
+        (["volume"], ["unknown"], VOLUME, ["has not run"]),
+        (["shared", "volume"], ["done"], VOLUME, []),
+        ([], ["absent"], "/var/lib/x", ["on the root disk, which has 100 GiB (80 GiB free)"]),
+        ([], ["failed"], "/var/lib/x", ["has failed", "on the root disk"]),
+    ],
+)
+def test_one_disk_for_all_container_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disks: list[str], states: list[str], path: str, notes: list[str]
+) -> None:
+    result = choose(monkeypatch, tmp_path, disks, states)
+    assert result["path"] == path
+    assert result["root"] is (path not in (NVME, VOLUME))
+    assert all(note in result["note"] for note in notes)
+    assert bool(result["note"]) == bool(notes)
+
+
+def test_the_wait_for_the_disk_has_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = choose(monkeypatch, tmp_path, ["volume"], ["waiting"], wait=0)
+    assert (result["path"], result["root"]) == (VOLUME, False)
+    assert "had not mounted /opt/dlami/nvme after 0 s" in result["note"]
+
+
+def test_daemon_json_keeps_what_is_there() -> None:
+    there = {
+        "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}},
+        "log-opts": {"max-file": "3"},
+        "data-root": "/var/lib/docker",
+    }
+    settings = {"log-opts": {"max-size": "10m"}}
+    wanted = docker.daemon_settings(there, NVME, f"{NVME}/docker/data-root", {"live-restore": True}, settings)
+    assert wanted == {
+        "runtimes": there["runtimes"],
+        "log-opts": {"max-file": "3", "max-size": "10m"},
+        "data-root": f"{NVME}/docker/data-root",
+        "live-restore": True,
+    }
+    assert docker.parse(docker.dumped(wanted)) == wanted
+    assert docker.daemon_settings(wanted, NVME, f"{NVME}/docker/data-root", {"live-restore": True}, settings) == wanted
+
+
+@pytest.mark.parametrize(
+    ("there", "disk", "root"),
+    [
+        ({}, NVME, f"{NVME}/d"),
+        ({"data-root": f"{NVME}/docker"}, NVME, f"{NVME}/docker"),
+        ({"data-root": f"{NVME}-old/docker"}, NVME, f"{NVME}/d"),
+        ({"data-root": "/data"}, "", "/data"),
+        ({}, "", None),
+    ],
+)
+def test_a_data_root_that_is_good_stays(there: dict[str, str], disk: str, root: str | None) -> None:
+    assert docker.daemon_settings(there, disk, f"{disk}/d", {}, {}).get("data-root") == root
+
+
+def test_what_is_there_comes_before_a_default_and_a_setting_before_both() -> None:
+    there = {"live-restore": False}
+    assert docker.daemon_settings(there, "", "", {"live-restore": True}, {}) == there
+    assert docker.daemon_settings(there, "", "", {}, {"live-restore": True}) == {"live-restore": True}
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_an_empty_daemon_json_has_no_settings(text: str) -> None:
+    assert docker.parse(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1}\n{"data-root": "/x"}', "Extra data: line 2"),
+        ('{"a": 1,}', "line 1 column"),
+        ("[]", "no JSON object"),
+        ('{"data-root": "/a", "data-root": "/b"}', "data-root is there twice"),
+    ],
+)
+def test_a_daemon_json_that_docker_could_not_read_is_named(text: str, said: str) -> None:
+    with pytest.raises(Fault, match=said):
+        docker.parse(text)
+
+
+CONTAINERD = """\
+version = 2
+#root = "/var/lib/containerd"
+{}
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+    root = "/not/this"
+"""
+
+
+@pytest.mark.parametrize("before", ["root = '/var/lib/containerd' # theirs\n", 'state = "/run/c"\n'])
+def test_containerds_root_is_set_where_it_counts(before: str) -> None:
+    text = CONTAINERD.format(before)
+    after = docker.with_containerd_root(text, "/new")
+    assert docker.containerd_root(after) == "/new"
+    added = set(after.splitlines()) - set(text.splitlines())
+    assert added == {'root = "/new"'}
+    assert '    root = "/not/this"' in after
+    assert docker.with_containerd_root(after, "/new") == after
+
+
+def test_containerd_without_a_configuration_gets_one() -> None:
+    assert docker.with_containerd_root("", "/new") == 'version = 2\nroot = "/new"\n'
+    assert docker.containerd_root("") is None
+
+
+RUNNING = {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
+
+
+@pytest.mark.parametrize(
+    ("live", "root", "containers", "restarted"),
+    [(False, "/new", 2, False), (True, "/old", 2, False), (True, "/new", 2, True), (False, "/old", 0, True)],
+)
+def test_docker_is_not_restarted_under_containers_that_would_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, live: bool, root: str, containers: int, restarted: bool
+) -> None:
+    daemon_json = tmp_path / "daemon.json"
+    daemon_json.write_text('{"data-root": "/new"}')
+    calls: list[list[str]] = []
+
+    def run(command: list[str], seconds: float) -> tuple[int, str, str]:
+        calls.append(command)
+        said = {"LiveRestoreEnabled": live, "DockerRootDir": root, "ContainersRunning": containers}
+        if ["systemctl", "restart", "docker"] in calls:
+            said["DockerRootDir"] = "/new"
+        return 0, json.dumps(said), ""
+
+    monkeypatch.setattr(docker_service, "run", run)
+    monkeypatch.setattr(docker_service, "look", lambda name: {**RUNNING, "ExecMainStartTimestampMonotonic": "1"})
+    result = ended(
+        monkeypatch,
+        tmp_path,
+        docker_service,
+        daemon_json=str(daemon_json),
+        docker_files=[str(daemon_json)],
+        containerd_files=[],
+    )
+    assert (["systemctl", "restart", "docker"] in calls) is restarted
+    assert result["changed"] is restarted
+    assert ("older settings because containers run (2)" in result["note"]) is not restarted
+
+
+def test_a_unit_is_brought_to_its_present_settings(tmp_path: Path) -> None:
+    young = tmp_path / "young"
+    young.touch()
+    unit = {**RUNNING, "ExecMainStartTimestampMonotonic": "0"}
+    assert units.steps("x", unit, [str(tmp_path / "missing")]) == []
+    assert units.steps("x", unit, [str(young)]) == [["restart", "x"]]
+    off = {**unit, "ActiveState": "inactive", "UnitFileState": "disabled", "NeedDaemonReload": "yes"}
+    assert units.steps("x", off, [str(young)]) == [["daemon-reload"], ["enable", "x"], ["start", "x"]]
+
+
+def packet(body: bytes, new: bool) -> bytes:
+    if new:
+        return bytes([0xC0 | openpgp.PUBLIC_KEY, 255]) + len(body).to_bytes(4, "big") + body
+    return bytes([0x80 | openpgp.PUBLIC_KEY << 2 | 1]) + len(body).to_bytes(2, "big") + body
+
+
+def fingerprint(body: bytes) -> str:
+    return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
+
+
+KEYS = Path(__file__).parents[2] / "lab/image/keys"
+
+
+def test_fingerprints_of_keys_in_either_form() -> None:
+    first, second = b"\x04" + bytes(300), b"\x04" + bytes(range(200))
+    data = packet(first, new=True) + bytes([0xB4, 3]) + b"uid" + packet(second, new=False)
+    assert openpgp.fingerprints(data) == [fingerprint(first), fingerprint(second)]
+    assert openpgp.fingerprints(openpgp.armoured(data)) == openpgp.fingerprints(data)
+
+
+def test_the_fingerprint_of_a_real_key() -> None:
+    # Debian 12's archive key, as Debian publishes it (https://ftp-master.debian.org/keys.html).
+    data = (KEYS / "debian-archive-bookworm-automatic.asc").read_bytes()
+    assert openpgp.fingerprints(data) == ["B8B80B5B623EAB6AD8775C45B7C5D7D6350947F8"]
+
+
+@pytest.mark.parametrize("data", [b"<html>", b"\xc6\xff\x00", openpgp.ARMOUR + b"\n\n!!\n-----END", openpgp.ARMOUR])
+def test_what_is_no_key_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="."):
+        openpgp.fingerprints(data)
+
+
+def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: bytes, fingerprint: str) -> dict[str, Any]:
+    for name in ("sources.list.d", "keyrings"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / "key").write_bytes(key)
+    (tmp_path / "os-release").write_text('ID=ubuntu\nVERSION_CODENAME="jammy"\n')
+    monkeypatch.setattr(apt_source, "SOURCES", tmp_path / "sources.list.d")
+    monkeypatch.setattr(apt_source, "KEYRINGS", tmp_path / "keyrings")
+    monkeypatch.setattr(apt_source, "OS_RELEASE", tmp_path / "os-release")
+    return ended(
+        monkeypatch,
+        tmp_path,
+        apt_source,
+        name="docker",
+        uri="https://download.docker.com/linux/ubuntu/",
+        components=["stable"],
+        key_url=f"file://{tmp_path}/key",
+        fingerprint=fingerprint,
+        attempts=1,
+    )
+
+
+def test_a_repository_is_trusted_by_one_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    body = b"\x04" + bytes(99)
+    wanted = fingerprint(body)
+    result = repository(monkeypatch, tmp_path, packet(body, new=True), wanted)
+    assert result["changed"]
+    text = (tmp_path / "sources.list.d/docker.sources").read_text()
+    assert "Suites: jammy\nComponents: stable\n" in text
+    assert f"Signed-By: {tmp_path}/keyrings/docker.asc\n" in text
+    assert openpgp.fingerprints((tmp_path / "keyrings/docker.asc").read_bytes()) == [wanted]
+    (tmp_path / "key").unlink()
+    again = repository(monkeypatch, tmp_path, b"", " ".join(wanted[i : i + 4] for i in range(0, 40, 4)).lower())
+    assert not again["changed"], "a key that is there is not fetched again"
+
+
+@pytest.mark.parametrize("extra", [b"", packet(b"\x04another", new=True)])
+def test_another_key_or_one_more_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extra: bytes) -> None:
+    body = b"\x04" + bytes(99)
+    wanted = fingerprint(body) if extra else "0" * 40
+    result = repository(monkeypatch, tmp_path, packet(body, new=True) + extra, wanted)
+    assert "is not the one key" in result["msg"]
+    assert [*(tmp_path / "sources.list.d").iterdir(), *(tmp_path / "keyrings").iterdir()] == []
+
+
+def test_a_repository_that_the_image_names_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    line = "deb [signed-by=/usr/share/keyrings/docker.gpg] https://download.docker.com/linux/ubuntu jammy stable\n"
+    theirs = tmp_path / "sources.list.d/theirs.list"
+    theirs.write_text(line)
+    result = repository(monkeypatch, tmp_path, b"", "0" * 40)
+    assert not result["changed"]
+    theirs.write_text(f"# {line}")
+    assert repository(monkeypatch, tmp_path, b"", "0" * 40)["failed"]
+
+
+def programs(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    brings: dict[str, list[str]],
+    wanted: dict[str, str],
+    faults: int = 0,
+) -> tuple[dict[str, Any], list[str]]:
+    """Run apt_programs where each package brings these programs; the first installations fail."""
+    calls: list[str] = []
+
+    def call(*command: str) -> tuple[bool, str]:
+        calls.append(" ".join(word for word in command if not word.startswith("-")))
+        if "install" in command:
+            if calls.count(calls[-1]) <= faults:
+                return False, "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)\n"
+            for name in brings[command[-1]]:
+                (tmp_path / name).touch(mode=0o755)
+        return True, ""
+
+    monkeypatch.setattr(apt_programs, "call", call)
+    monkeypatch.setattr(apt_programs, "PATH", str(tmp_path))
+    monkeypatch.setattr(apt_programs, "PAUSE_SECONDS", 0)
+    return ended(monkeypatch, tmp_path, apt_programs, programs=wanted), calls
+
+
+def test_a_program_that_is_there_or_comes_with_another_package_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted = {"dockerd": "docker.io", "docker": "docker-cli"}
+    both = {"docker.io": ["dockerd", "docker"]}
+    result, _calls = programs(monkeypatch, tmp_path, both, wanted)
+    assert result["packages"] == ["docker.io"]
+    (tmp_path / "docker").unlink()
+    result, _calls = programs(monkeypatch, tmp_path, {"docker-cli": ["docker"]}, wanted)
+    assert result["packages"] == ["docker-cli"], "what is half there is completed"
+    result, calls = programs(monkeypatch, tmp_path, {}, wanted)
+    assert (result["changed"], calls) == (False, [])
+
+
+def test_apt_is_tried_again_and_its_words_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result, calls = programs(monkeypatch, tmp_path, {"a": ["x"]}, {"x": "a"}, faults=2)
+    assert result["changed"]
+    assert calls.count("apt-get update") == 2
+    (tmp_path / "x").unlink()
+    result, calls = programs(monkeypatch, tmp_path, {"a": ["x"]}, {"x": "a"}, faults=3)
+    assert "It is held by process 7 (apt-get)" in result["msg"]
+    result, _calls = programs(monkeypatch, tmp_path, {"a": []}, {"x": "a"})
+    assert result["msg"] == "a is installed and has no x"
+
+
+def test_the_image_of_the_proof_runs_by_itself(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=BytesIO(proof.archive("hello"))) as tar:
+        names = tar.getnames()
+        assert proof.MARK.lstrip("/") in names
+        assert proof.PROGRAM.lstrip("/") in names
+        assert any("libc.so" in name for name in names)
+        assert any(name.startswith(("lib64/ld-", "lib/ld-")) for name in names)
+
+
+def test_libraries_are_those_that_the_loader_names() -> None:
+    listed = """\
+\tlinux-vdso.so.1 (0x00007ffc)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f1)
+\t/lib64/ld-linux-x86-64.so.2 (0x00007f2)
+"""
+    assert proof.libraries(listed) == ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
