@@ -156,7 +156,7 @@ def main():
             data = download(params["key_url"], params["attempts"])
             if not is_key(data, fingerprint):
                 raise Fault(
-                    f"what is at {params['key_url']} is not the one key {fingerprint}; if the repository has a new key, "
+                    f"what is at {params['key_url']} is not the one key {fingerprint}; if there is a new key, "
                     "set its fingerprint. Nothing was changed"
                 )
             KEYRINGS.mkdir(mode=0o755, exist_ok=True)
