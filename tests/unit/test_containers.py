@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import docker, openpgp, proof, scratch, units
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import apt, docker, openpgp, proof, scratch, units
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     apt_programs,
@@ -160,7 +160,7 @@ def test_one_disk_for_all_container_data(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disks: list[str], states: list[str], path: str, notes: list[str]
 ) -> None:
     result = choose(monkeypatch, tmp_path, disks, states)
-    assert result["path"] == path
+    assert result["folder"] == path
     assert result["root"] is (path not in (NVME, VOLUME))
     assert all(note in result["note"] for note in notes)
     assert bool(result["note"]) == bool(notes)
@@ -168,7 +168,7 @@ def test_one_disk_for_all_container_data(
 
 def test_the_wait_for_the_disk_has_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     result = choose(monkeypatch, tmp_path, ["volume"], ["waiting"], wait=0)
-    assert (result["path"], result["root"]) == (VOLUME, False)
+    assert (result["folder"], result["root"]) == (VOLUME, False)
     assert "had not mounted /opt/dlami/nvme after 0 s" in result["note"]
 
 
@@ -407,9 +407,9 @@ def programs(
                 (tmp_path / name).touch(mode=0o755)
         return True, ""
 
-    monkeypatch.setattr(apt_programs, "call", call)
-    monkeypatch.setattr(apt_programs, "PATH", str(tmp_path))
-    monkeypatch.setattr(apt_programs, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(apt, "call", call)
+    monkeypatch.setattr(apt, "PATH", str(tmp_path))
+    monkeypatch.setattr(apt, "PAUSE_SECONDS", 0)
     return ended(monkeypatch, tmp_path, apt_programs, programs=wanted), calls
 
 

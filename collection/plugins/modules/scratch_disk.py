@@ -44,7 +44,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-path:
+folder:
   description: The mount point, or O(root_path).
   type: str
   returned: success
@@ -107,9 +107,9 @@ def main():
         root = os.statvfs("/")
         size, free = (scratch.gibibytes(root.f_frsize * blocks) for blocks in (root.f_blocks, root.f_bavail))
         notes.append(f"container data is on the root disk, which has {size} ({free} free)")
-    path = disks[0] if disks else module.params["root_path"]
+    folder = disks[0] if disks else module.params["root_path"]
     note = "; ".join(filter(None, notes))
-    module.exit_json(changed=False, path=path, root=not disks, note=note, msg=f"container data goes to {path}")
+    module.exit_json(changed=False, folder=folder, root=not disks, note=note, msg=f"container data goes to {folder}")
 
 
 if __name__ == "__main__":
