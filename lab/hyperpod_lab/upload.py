@@ -4,16 +4,25 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from hyperpod_lab.shape import PARAMETERS, Shape
 from hyperpod_lifecycle import bundle
 
+#: Settings of the lab's own.
+SETTINGS = Path(__file__).resolve().parents[1] / "group_vars"
+
 
 def build(shape: Shape, dest: Path, say: Callable[[str], object]) -> Path:
-    """on_create.sh, the inventory and the wheels for the image's Python, with the user's provisioning parameters."""
+    """on_create.sh, the inventory and the wheels for the image's Python, with the user's provisioning parameters.
+
+    Settings of the lab's own stand in for those that the inventory does not have.
+    """
     folder = bundle.build(dest, [shape.release.python], platform.machine(), say=say)
+    if not list(folder.glob("inventory/group_vars/all*")):
+        shutil.copytree(SETTINGS, folder / "inventory/group_vars", dirs_exist_ok=True)
     if shape.provisioning_parameters is not None:
         (folder / PARAMETERS).write_text(shape.provisioning_parameters, encoding="utf-8")
     return folder

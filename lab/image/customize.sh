@@ -17,6 +17,9 @@ for program in slurmctld slurmd slurmdbd slurmstepd sackd; do
         ln -s "/usr/sbin/$program" "$root/opt/slurm/sbin/$program"
     fi
 done
+# Headers are here as soon as libslurm-dev is installed.
+mkdir -p "$root/opt/slurm/include"
+ln -s /usr/include/slurm "$root/opt/slurm/include/slurm"
 cp -r --no-preserve=ownership "$recipe/files/." "$root/"
 mkdir -p "$root/opt/slurm/etc/plugstack.conf.d"
 : >"$root/opt/slurm/etc/accounting.conf"

@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,14 @@ def changed_tasks(summary: str) -> int:
     match = re.search(r": ok: \d+ concerns?, (\d+) changed", summary)
     assert match, summary
     return int(match[1])
+
+
+def wait_for(lab: Lab, node: str, command: str, seconds: float = 60) -> None:
+    """Until a shell command succeeds in a node."""
+    deadline = time.monotonic() + seconds
+    while (done := lab.exec(node, ["bash", "-c", command])).returncode != 0:
+        assert time.monotonic() < deadline, f"{command}: {done.stdout}{done.stderr}"
+        time.sleep(0.5)
 
 
 def install_molecule(lab: Lab, node: str, upload: Path) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import changed_tasks, lab_called, shape, snapshot
+from conftest import changed_tasks, lab_called, shape, snapshot, wait_for
 
 from hyperpod_lab.lab import Lab
 
@@ -31,14 +30,6 @@ def lab() -> Iterator[Lab]:
 
 def srun(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     return lab.exec(LOGIN, ["timeout", "60", "srun", *words], user="ubuntu", timeout=90)
-
-
-def wait_for(lab: Lab, node: str, command: str, seconds: float = 60) -> None:
-    """Until a shell command succeeds in a node."""
-    deadline = time.monotonic() + seconds
-    while (done := lab.exec(node, ["bash", "-c", command])).returncode != 0:
-        assert time.monotonic() < deadline, f"{command}: {done.stdout}{done.stderr}"
-        time.sleep(0.5)
 
 
 def apply(lab: Lab, node: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,11 @@ import time
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 
-APT = ("apt-get", "--assume-yes", "--no-install-recommends", "--quiet")
+APT = (
+    *("apt-get", "--assume-yes", "--no-install-recommends", "--quiet"),
+    # Files in /etc that somebody has changed stay, and nobody is there to be asked.
+    *("--option=Dpkg::Options::=--force-confdef", "--option=Dpkg::Options::=--force-confold"),
+)
 PATH = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
 ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",

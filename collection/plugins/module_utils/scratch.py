@@ -22,6 +22,12 @@ def is_disk(mountinfo, path):
     return not root or here[-1].source != root[-1].source
 
 
+def is_shared(mountinfo, path):
+    """Is a shared file system mounted at exactly this path?"""
+    here = mounts.at(mounts.parse(mountinfo), path)
+    return bool(here) and any(mounts.same_type(here[-1].kind, kind) for kind in mounts.MOUNTED_TYPES)
+
+
 def state(unit):
     """How far the unit is that mounts the disk: absent, waiting, done, failed or unknown."""
     load, active = unit.get("LoadState", ""), unit.get("ActiveState", "")

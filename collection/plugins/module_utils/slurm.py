@@ -129,6 +129,13 @@ def expand_includes(text, matches):
     return "".join(line + "\n" for line in lines)
 
 
+def with_parameter(text, name, value):
+    """The text with this parameter; unchanged if it is there, with whatever value."""
+    if any(key.lower() == name.lower() for key, _value in parameters(text)):
+        return text
+    return text + ("" if not text or text.endswith("\n") else "\n") + f"{name}={value}\n"
+
+
 def ping(answer, name):
     """Role and state of the controller `name` in an answer of ``scontrol ping``: (``backup``, ``DOWN``)."""
     match = re.search(rf"Slurmctld\((\w+)\) at {re.escape(name)} is (\w+)", answer)

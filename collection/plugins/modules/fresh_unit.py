@@ -22,10 +22,10 @@ options:
     type: list
     elements: path
     default: []
-  only_enabled:
-    description: Leave a unit alone that is not enabled.
-    type: bool
-    default: false
+  only:
+    description: Leave a unit alone that is not C(enabled), or is not C(running).
+    type: str
+    choices: [enabled, running]
   wait_seconds:
     description: How long the start may take.
     type: int
@@ -55,15 +55,17 @@ def main():
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
-            "only_enabled": {"type": "bool", "default": False},
+            "only": {"type": "str", "choices": ["enabled", "running"]},
             "wait_seconds": {"type": "int", "default": 90},
         },
         supports_check_mode=True,
     )
     name = module.params["name"]
     unit = look(name)
-    if module.params["only_enabled"] and unit.get("UnitFileState") != "enabled":
+    if module.params["only"] == "enabled" and unit.get("UnitFileState") != "enabled":
         module.exit_json(changed=False, msg=f"{name} is not enabled")
+    if module.params["only"] == "running" and unit.get("ActiveState") != "active":
+        module.exit_json(changed=False, msg=f"{name} does not run")
     if unit.get("LoadState") == "not-found" and module.check_mode:
         module.exit_json(changed=True, msg=f"the unit {name} is not there yet")
     if unit.get("LoadState") != "loaded":

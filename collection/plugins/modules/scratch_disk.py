@@ -30,6 +30,11 @@ options:
     description: How long to wait for it.
     type: int
     default: 120
+  shared_paths:
+    description: Where a shared file system may be mounted, for what all nodes may have in common.
+    type: list
+    elements: path
+    default: []
 attributes:
   check_mode:
     support: full
@@ -51,6 +56,10 @@ folder:
 root:
   description: Whether it is the root disk.
   type: bool
+  returned: success
+shared:
+  description: The first of O(shared_paths) at which a shared file system is mounted; empty if there is none.
+  type: str
   returned: success
 note:
   description: What there is to say in the summary; empty if there is nothing.
@@ -95,6 +104,7 @@ def main():
             "root_path": {"type": "path", "required": True},
             "unit": {"type": "str", "required": True},
             "wait_seconds": {"type": "int", "default": 120},
+            "shared_paths": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
@@ -108,8 +118,11 @@ def main():
         size, free = (scratch.gibibytes(root.f_frsize * blocks) for blocks in (root.f_blocks, root.f_bavail))
         notes.append(f"container data is on the root disk, which has {size} ({free} free)")
     folder = disks[0] if disks else module.params["root_path"]
+    mountinfo = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    shared = next((path for path in module.params["shared_paths"] if scratch.is_shared(mountinfo, path)), "")
     note = "; ".join(filter(None, notes))
-    module.exit_json(changed=False, folder=folder, root=not disks, note=note, msg=f"container data goes to {folder}")
+    said = f"container data goes to {folder}"
+    module.exit_json(changed=False, folder=folder, root=not disks, shared=shared, note=note, msg=said)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,13 @@ description:
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The C(plugstack.conf); where there is none, there is nothing to do.
+    description: The C(plugstack.conf); where there is none, and no O(include), there is nothing to do.
     type: path
     required: true
+  include:
+    description: A file that must be included, in absolute form; empty if there is none.
+    type: str
+    default: ""
 attributes:
   check_mode:
     support: full
@@ -41,16 +45,23 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import ex
 
 def main():
     """Entry point."""
-    module = AnsibleModule(argument_spec={"path": {"type": "path", "required": True}}, supports_check_mode=True)
-    path = module.params["path"]
-    if not os.path.exists(path):
+    module = AnsibleModule(
+        argument_spec={"path": {"type": "path", "required": True}, "include": {"type": "str", "default": ""}},
+        supports_check_mode=True,
+    )
+    path, include = module.params["path"], module.params["include"]
+    if not os.path.exists(path) and not include:
         module.exit_json(changed=False, msg=f"no {path}")
-    with open(path, encoding="utf-8") as file:
-        before = file.read()
+    before = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
     # A relative pattern is relative to the folder of the file.
     folder = os.path.dirname(path)
     after = expand_includes(before, lambda pattern: sorted(glob.glob(os.path.join(folder, pattern))))
-    changed = replace(module, path, before, after)
+    if include and f"include {include}" not in after.splitlines():
+        after += f"include {include}\n"
+    changed = replace(module, path, before, after, None if os.path.exists(path) else 0o644)
     module.exit_json(
         changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path}
     )
