@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -12,17 +13,34 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import apt, docker, openpgp, proof, scratch, units
+import yaml
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import (
+    apt,
+    docker,
+    enroot,
+    nvidia,
+    openpgp,
+    proof,
+    scratch,
+    slurm,
+    units,
+)
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import pyxis as pyxis_files
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     apt_programs,
     apt_source,
     docker_service,
+    enroot_conf,
+    pyxis,
     scratch_disk,
+    slurm_plugstack,
+    slurm_sent,
 )
+from conftest import ROOT
 
 NVME, VOLUME = "/opt/dlami/nvme", "/opt/sagemaker"
-ROOT = "20 1 259:1 / / rw - ext4 /dev/root rw"
+ROOT_DISK = "20 1 259:1 / / rw - ext4 /dev/root rw"
 DISK = {
     "nvme": f"30 20 259:2 / {NVME} rw - ext4 /dev/mapper/vg.01-lv_ephemeral rw",
     "volume": f"31 20 259:3 / {VOLUME} rw - xfs /dev/nvme2n1 rw",
@@ -72,13 +90,13 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any, **params
 
 @pytest.mark.parametrize(("there", "answer"), [(name, name in ("nvme",)) for name in DISK if name != "volume"])
 def test_only_a_disk_of_this_node_counts(there: str, answer: bool) -> None:
-    assert scratch.is_disk(f"{ROOT}\n{DISK[there]}\n", NVME) is answer
-    assert not scratch.is_disk(f"{ROOT}\n", NVME)
+    assert scratch.is_disk(f"{ROOT_DISK}\n{DISK[there]}\n", NVME) is answer
+    assert not scratch.is_disk(f"{ROOT_DISK}\n", NVME)
 
 
 def test_what_is_mounted_on_top_decides() -> None:
     over = DISK["memory"].replace("34 20", "36 30")
-    assert not scratch.is_disk(f"{ROOT}\n{DISK['nvme']}\n{over}\n", NVME)
+    assert not scratch.is_disk(f"{ROOT_DISK}\n{DISK['nvme']}\n{over}\n", NVME)
 
 
 LOADED = {
@@ -114,7 +132,7 @@ def choose(
 ) -> dict[str, Any]:
     """What scratch_disk says where these are mounted, and the unit is in one state after the other."""
     mountinfo = tmp_path / "mountinfo"
-    mountinfo.write_text("\n".join([ROOT, *(DISK[name] for name in disks), ""]))
+    mountinfo.write_text("\n".join([ROOT_DISK, *(DISK[name] for name in disks), ""]))
     units_seen = {
         "absent": {"LoadState": "not-found"},
         "waiting": {**LOADED, "ActiveState": "activating"},
@@ -311,7 +329,7 @@ def fingerprint(body: bytes) -> str:
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
 
 
-KEYS = Path(__file__).parents[2] / "lab/image/keys"
+KEYS = ROOT / "lab/image/keys"
 
 
 def test_fingerprints_of_keys_in_either_form() -> None:
@@ -454,3 +472,277 @@ def test_libraries_are_those_that_the_loader_names() -> None:
 \t/lib64/ld-linux-x86-64.so.2 (0x00007f2)
 """
     assert proof.libraries(listed) == ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
+
+
+SUMS = {"4.1.2": {"enroot": "a" * 64, "enroot+caps": "b" * 64}, "4.0.1": {"enroot": "c" * 64, "enroot+caps": "d" * 64}}
+
+
+def older(one: str, other: str) -> bool:
+    """Enough of Debian's order for these versions."""
+    return [int(part) for part in one.split("-")[0].split(".")] < [int(part) for part in other.split("-")[0].split(".")]
+
+
+@pytest.mark.parametrize(
+    ("there", "version", "wanted"),
+    [
+        ({}, "", "4.1.2"),
+        ({}, "4.0.1", "4.0.1"),
+        ({"enroot": "3.4.1-1", "enroot+caps": "3.4.1-1"}, "", None),
+        ({"enroot": "3.4.1-1", "enroot+caps": "3.4.1-1"}, "4.0.1", "4.0.1"),
+        ({"enroot": "4.1.2-1", "enroot+caps": "4.1.2-1"}, "4.0.1", None),
+        ({"enroot": "4.0.1-1", "enroot+caps": "4.0.1-1"}, "4.0.1", None),
+        ({"enroot": "4.0.1-1"}, "", "4.0.1"),
+    ],
+)
+def test_the_enroot_that_is_wanted(there: dict[str, str], version: str, wanted: str | None) -> None:
+    assert enroot.wanted_version(there, SUMS, version, older) == wanted
+
+
+def test_what_is_downloaded_on_arm64() -> None:
+    assert enroot.downloads("4.1.2", "arm64", {"amd64": {}, "arm64": SUMS}) == [
+        {"file": "enroot_4.1.2-1_arm64.deb", "checksum": f"sha256:{'a' * 64}"},
+        {"file": "enroot+caps_4.1.2-1_arm64.deb", "checksum": f"sha256:{'b' * 64}"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "sums"),
+    [(None, {}), ("4.2.0", {"amd64": SUMS}), ("4.1.2", {"amd64": {"4.1.2": {"enroot": "a" * 64}}}), ("4.1.2", {})],
+)
+def test_nothing_is_downloaded_without_checksums(version: str | None, sums: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"no checksums of Enroot.* for amd64 .* containers_enroot_checksums.amd64"):
+        enroot.downloads(version, "amd64", sums)
+
+
+def test_the_roles_own_checksums_are_whole() -> None:
+    defaults = yaml.safe_load((ROOT / "collection/roles/containers/defaults/main.yml").read_text())
+    for architecture, versions in defaults["containers_enroot_checksums"].items():
+        for version in versions:
+            for each in enroot.downloads(version, architecture, defaults["containers_enroot_checksums"]):
+                assert len(bytes.fromhex(each["checksum"].removeprefix("sha256:"))) == 32
+    for digest in defaults["containers_pyxis_checksums"].values():
+        assert len(bytes.fromhex(digest)) == 32
+
+
+GOOD = {
+    "ENROOT_RUNTIME_PATH": "/run/enroot/$(id -u)",
+    "ENROOT_CACHE_PATH": "/fsx/enroot",
+    "ENROOT_DATA_PATH": f"{NVME}/data/$(id -u)",
+    "ENROOT_TEMP_PATH": f"{NVME}/tmp",
+}
+
+
+def conf(**changes: str) -> str:
+    return "# the image's\n" + "".join(f"{name}   {value}\n" for name, value in {**GOOD, **changes}.items() if value)
+
+
+@pytest.mark.parametrize(
+    ("text", "disk", "good"),
+    [
+        (conf(), NVME, True),
+        (conf(), VOLUME, False),
+        (conf(), "", True),
+        (conf(ENROOT_DATA_PATH="/tmp/enroot"), NVME, False),
+        (conf(ENROOT_TEMP_PATH=""), NVME, False),
+        (conf().replace("ENROOT_DATA", "#ENROOT_DATA"), NVME, False),
+        ("", "", False),
+        (enroot.configuration(GOOD), NVME, False),
+    ],
+)
+def test_only_a_good_enroot_conf_of_somebody_else_is_kept(text: str, disk: str, good: bool) -> None:
+    assert enroot.is_good(text, disk) is good
+
+
+def test_enroot_conf_is_what_enroot_reads() -> None:
+    text = enroot.configuration({**GOOD, "ENROOT_MOUNT_HOME": False, "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"})
+    assert enroot.settings(text) == {**GOOD, "ENROOT_MOUNT_HOME": "no", "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"}
+    for wrong in ({"ENROOTDATA": "x"}, {"enroot_data_path": "x"}, {"ENROOT_DATA_PATH": "x\ny"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            enroot.configuration(wrong)
+
+
+def test_an_enroot_conf_is_written_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    params = {"path": str(tmp_path / "etc/enroot.conf"), "disk": NVME, "settings": GOOD}
+    assert ended(monkeypatch, tmp_path, enroot_conf, **params)["changed"]
+    assert not ended(monkeypatch, tmp_path, enroot_conf, **params)["changed"]
+    (tmp_path / "etc/enroot.conf").write_text(conf())
+    assert ended(monkeypatch, tmp_path, enroot_conf, **params)["kept"]
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [
+        ({}, [f"{name}=1.18.1-1" for name in nvidia.PACKAGES]),
+        ({nvidia.PACKAGES[0]: "1.17.9-1"}, [f"{name}=1.17.9-1" for name in nvidia.PACKAGES[1:]]),
+        (dict.fromkeys(nvidia.PACKAGES, "1.17.9-1"), []),
+        (
+            {**dict.fromkeys(nvidia.PACKAGES, "1.19.0-1"), nvidia.PACKAGES[0]: "1.17.9-1"},
+            [f"{nvidia.PACKAGES[0]}=1.19.0-1"],
+        ),
+    ],
+)
+def test_the_toolkit_is_one_set_in_the_images_version(there: dict[str, str], missing: list[str]) -> None:
+    assert nvidia.plan(there, "1.18.1-1", older) == missing
+
+
+def test_why_a_node_has_no_use_for_the_toolkit() -> None:
+    assert "no NVIDIA device" in nvidia.reason(devices=False, driver=False)
+    assert "no driver" in nvidia.reason(devices=True, driver=False)
+    assert nvidia.reason(devices=True, driver=True) == ""
+
+
+def test_pyxis_is_found_wherever_plugstack_conf_names_it(tmp_path: Path) -> None:
+    plugstack, folder = tmp_path / "plugstack.conf", tmp_path / "plugstack.conf.d"
+    folder.mkdir()
+    assert pyxis_files.registered(str(plugstack)) == []
+    plugstack.write_text("# required /x/spank_pyxis.so\noptional /x/other.so\ninclude plugstack.conf.d/*\n")
+    assert pyxis_files.registered(str(plugstack)) == []
+    (folder / "pyxis.conf").write_text("required /usr/local/lib/slurm/spank_pyxis.so runtime_path=/run/pyxis\n")
+    assert pyxis_files.registered(str(plugstack)) == ["/usr/local/lib/slurm/spank_pyxis.so"]
+    plugstack.write_text(f"include {plugstack}\nREQUIRED /opt/spank_pyxis.so\n")
+    assert pyxis_files.registered(str(plugstack)) == ["/opt/spank_pyxis.so"]
+
+
+class Slurm:
+    """A Slurm of some version that loads plugins which were built for it, as `srun` shows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.version, self.root = "24.11.5", tmp_path
+        self.plugin = tmp_path / "usr/lib/slurm/spank_pyxis.so"
+        self.built: list[str] = []
+        monkeypatch.setattr(pyxis_files, "slurm_version", lambda prefix: self.version)
+        monkeypatch.setattr(pyxis_files, "loads", self.loads)
+        monkeypatch.setattr(pyxis, "build", self.build)
+        self._monkeypatch = monkeypatch
+
+    def loads(self, plugin: Path, prefix: str) -> str:
+        return "" if plugin.read_text() == f"for {self.version}" else "Incompatible plugin version"
+
+    def build(self, source: str, prefix: str, root: str, stage: Path, seconds: int) -> Path:
+        self.built.append(self.version)
+        (stage / "made").write_text(f"for {self.version}")
+        return stage / "made"
+
+    def run(self, source: str | None = "/source", checksum: str = "sha256:1") -> dict[str, Any]:
+        return ended(
+            self._monkeypatch,
+            self.root,
+            pyxis,
+            plugstack=str(self.root / "plugstack.conf"),
+            include=str(self.root / "plugstack.conf.d/pyxis.conf"),
+            prefix="/opt/slurm",
+            root=str(self.root / "usr"),
+            checksum=checksum,
+            source=source,
+        )
+
+
+@pytest.fixture
+def slurm_in_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
+    return Slurm(monkeypatch, tmp_path)
+
+
+def test_pyxis_is_built_once_for_each_slurm_and_source(slurm_in_use: Slurm) -> None:
+    slurm = slurm_in_use
+    assert slurm.run(source=None)["needed"]
+    assert not slurm.run(source=None)["changed"], "without the source nothing is done"
+    result = slurm.run()
+    assert (result["changed"], result["include"]) == (True, str(slurm.root / "plugstack.conf.d/pyxis.conf"))
+    assert (slurm.root / "plugstack.conf.d/pyxis.conf").read_text() == f"required {slurm.plugin}\n"
+    assert not slurm.run()["changed"]
+    slurm.version = "25.11.0"
+    assert slurm.run(source=None)["needed"]
+    assert slurm.run()["changed"]
+    assert slurm.run(checksum="sha256:2")["changed"]
+    assert slurm.built == ["24.11.5", "25.11.0", "25.11.0"]
+    slurm.plugin.write_text("somebody's")
+    assert slurm.run(checksum="sha256:2")["changed"], "what somebody has put in its place is not ours"
+
+
+def test_a_pyxis_of_the_image_is_kept_as_long_as_slurm_loads_it(slurm_in_use: Slurm) -> None:
+    slurm = slurm_in_use
+    theirs = slurm.root / "opt/spank_pyxis.so"
+    theirs.parent.mkdir()
+    theirs.write_text("for 24.11.5")
+    (slurm.root / "plugstack.conf").write_text(f"required {theirs}\n")
+    result = slurm.run()
+    assert (result["changed"], result["needed"], result["include"]) == (False, False, "")
+    slurm.version = "25.11.0"
+    assert slurm.run()["changed"]
+    assert theirs.read_text() == "for 25.11.0", "built anew in its place, so that it is not named twice"
+    assert not (slurm.root / "plugstack.conf.d").exists()
+    assert not slurm.run()["changed"]
+
+
+def test_the_source_must_be_one(tmp_path: Path) -> None:
+    source = tmp_path / "x.tar.gz"
+    with tarfile.open(source, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("pyxis-1/README"), BytesIO())
+    with pytest.raises(Fault, match="no folder with a Makefile"):
+        pyxis.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "ConstrainDevices=yes\n"),
+        ("CgroupPlugin=autodetect", "CgroupPlugin=autodetect\nConstrainDevices=yes\n"),
+        ("# ConstrainDevices=no\n", "# ConstrainDevices=no\nConstrainDevices=yes\n"),
+        ("constraindevices = no\n", "constraindevices = no\n"),
+    ],
+)
+def test_a_parameter_is_added_only_where_it_is_missing(before: str, after: str) -> None:
+    assert slurm.with_parameter(before, "ConstrainDevices", "yes") == after
+
+
+@pytest.mark.parametrize(
+    ("before", "include", "after"),
+    [
+        ("", "/d/pyxis.conf", "include /d/pyxis.conf\n"),
+        ("required /x.so\n", "/d/pyxis.conf", "required /x.so\ninclude /d/pyxis.conf\n"),
+        ("include /d/pyxis.conf\n", "/d/pyxis.conf", "include /d/pyxis.conf\n"),
+        ("include {d}/*\n", "{d}/pyxis.conf", f"{slurm.MARK}{{d}}/*\ninclude {{d}}/pyxis.conf\n{slurm.END}\n"),
+    ],
+)
+def test_plugstack_conf_names_pyxis_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: str, include: str, after: str
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/pyxis.conf").touch()
+    path, where = tmp_path / "plugstack.conf", {"d": str(tmp_path / "d")}
+    if before:
+        path.write_text(before.format(**where))
+    for _run in range(2):
+        ended(monkeypatch, tmp_path, slurm_plugstack, path=str(path), include=include.format(**where))
+        assert path.read_text() == after.format(**where)
+
+
+def test_slurmctld_is_told_of_younger_files_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file, stamp = tmp_path / "plugstack.conf", tmp_path / "lib/stamp"
+    file.touch()
+    calls: list[list[str]] = []
+    state = {"ActiveState": "active", "ExecMainStartTimestampMonotonic": "0"}
+    monkeypatch.setattr(slurm_sent, "look", lambda name: state)
+    monkeypatch.setattr(slurm_sent, "run", lambda command, seconds: (calls.append(command), (0, "", ""))[1])
+    params = {"files": [str(file), "/missing"], "prefix": "/opt/slurm", "stamp": str(stamp)}
+    for changed in (True, False):
+        assert ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"] is changed
+    os.utime(file, (stamp.stat().st_mtime + 1,) * 2)
+    assert ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"]
+    assert calls == [["/opt/slurm/bin/scontrol", "reconfigure"]] * 2
+    state["ActiveState"] = "inactive"
+    os.utime(file, (stamp.stat().st_mtime + 9,) * 2)
+    assert not ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"]
+
+
+def test_downloads_go_to_shared_storage_only_where_it_is_mounted() -> None:
+    nothing = f"{ROOT_DISK}\n"
+    assert scratch.is_shared(f"{nothing}33 20 0:50 / /fsx rw - lustre 10.0.0.9@tcp:/abc rw\n", "/fsx")
+    assert scratch.is_shared(f"{nothing}33 20 0:50 / /fsx rw - fuse.lustre 10.0.0.9@tcp:/abc rw\n", "/fsx")
+    for other in (
+        "",
+        "33 20 0:50 / /home rw - nfs4 fs-1:/fsx rw",
+        "33 20 0:50 / /fsx rw - autofs systemd-1 rw",
+        "33 20 0:50 / /fsx rw - ext4 /dev/sdb rw",
+    ):
+        assert not scratch.is_shared(f"{nothing}{other}\n", "/fsx")

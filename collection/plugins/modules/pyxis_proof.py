@@ -84,7 +84,7 @@ def main():
         if said:
             note = (
                 "the controller does not name Pyxis to this node yet; on the controller: "
-                "hyperpod-lifecycle apply --tags containers,slurm"
+                "hyperpod-lifecycle apply --tags containers"
             )
     module.exit_json(changed=False, note=note, msg=note or "srun has Pyxis' options")
 
