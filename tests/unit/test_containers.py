@@ -678,7 +678,11 @@ def test_the_source_must_be_one(tmp_path: Path) -> None:
     source = tmp_path / "x.tar.gz"
     with tarfile.open(source, "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("pyxis-1/README"), BytesIO())
+    (tmp_path / "stage").mkdir()
     with pytest.raises(Fault, match="no folder with a Makefile"):
+        pyxis.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
+    source.write_bytes(b"<html>")
+    with pytest.raises(Fault, match="cannot be unpacked"):
         pyxis.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
 
 

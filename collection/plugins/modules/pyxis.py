@@ -77,7 +77,6 @@ include:
 import hashlib
 import os
 import shutil
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -94,9 +93,12 @@ def digest(path):
 
 def build(source, prefix, root, stage, seconds):
     """The plugin, built below `stage` and loaded once. Fault if that does not go."""
-    with tarfile.open(source) as archive:
-        # Debian 12 and Ubuntu 22.04 have backported the filter; what lies outside is refused by it.
-        archive.extractall(stage, filter="data")
+    # It writes nothing outside of the folder, which Python's own does only since 3.11.4.
+    status, _out, err = run(
+        ["tar", "--extract", "--no-same-owner", f"--file={source}", f"--directory={stage}"], seconds
+    )
+    if status:
+        raise Fault(f"{source} cannot be unpacked: {err}")
     folders = [path for path in stage.iterdir() if (path / "Makefile").is_file()]
     if len(folders) != 1:
         raise Fault(f"{source} is no source of Pyxis: it has no folder with a Makefile")
@@ -157,7 +159,7 @@ def main():
         stage = Path(tempfile.mkdtemp(dir=module.tmpdir))
         try:
             put(build(source, prefix, root, stage, params["build_seconds"]), plugin)
-        except (Fault, tarfile.TarError, OSError) as fault:
+        except (Fault, OSError) as fault:
             module.fail_json(msg=f"{fault}. What was there is as it was")
         finally:
             shutil.rmtree(stage)
