@@ -41,23 +41,28 @@ def registered(plugstack):
 def loads(plugin, prefix):
     """Empty if the Slurm in use loads this plugin, else what it says. No daemon and no file of Slurm's is touched."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "slurm.conf").write_text(_SLURM_CONF, encoding="ascii")
-        Path(folder, "plugstack.conf").write_text(f"required {plugin}\n", encoding="utf-8")
-        return missing_option([f"{prefix}/bin/srun", "--help"], {"SLURM_CONF": f"{folder}/slurm.conf"})
-
-
-def missing_option(command, environment=None):
-    """Empty if the output of this `srun --help` has Pyxis' option, else what it says."""
-    words = [f"{key}={value}" for key, value in (environment or {}).items()]
-    status, out, err = run(["env", *words, *command] if words else command, 60)
-    if OPTION in out:
-        return ""
-    return err or f"srun --help ends with {status} and has no {OPTION}"
+        return missing_option(_alone(folder, prefix, "--help", f"required {plugin}\n"))
 
 
 def slurm_version(prefix):
     """The version of the Slurm in use; empty if it does not say."""
-    return run([f"{prefix}/bin/srun", "--version"], 60)[1].strip().rpartition(" ")[2]
+    with tempfile.TemporaryDirectory() as folder:
+        return run(_alone(folder, prefix, "--version", ""), 60)[1].strip().rpartition(" ")[2]
+
+
+def _alone(folder, prefix, option, plugstack):
+    """An `srun` that needs no cluster: a node whose daemon has not run yet has no configuration."""
+    Path(folder, "slurm.conf").write_text(_SLURM_CONF, encoding="ascii")
+    Path(folder, "plugstack.conf").write_text(plugstack, encoding="utf-8")
+    return ["env", f"SLURM_CONF={folder}/slurm.conf", f"{prefix}/bin/srun", option]
+
+
+def missing_option(command):
+    """Empty if the output of this `srun --help` has Pyxis' option, else what it says."""
+    status, out, err = run(command, 60)
+    if OPTION in out:
+        return ""
+    return err or f"srun --help ends with {status} and has no {OPTION}"
 
 
 def stamp(slurm, checksum, digest):
