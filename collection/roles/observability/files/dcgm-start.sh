@@ -16,4 +16,4 @@ for set in $sets; do
     [ $(($(date +%s) - begin)) -lt 30 ] || break
     echo "the exporter ended with $status when started with $set" >&2
 done
-exit $status
+exit "$status"
