@@ -28,6 +28,8 @@ SHARED = f"/fsx/{BELOW}"
 SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/controller.yml"
 #: SlurmctldTimeout, and what Slurm may need on top of it: a heartbeat seen twice and pings that time out.
 TIMEOUT, SLACK = 10, 60
+#: In another partition and region than the cluster.
+TOPIC = "arn:aws-us-gov:sns:us-gov-west-1:111122223333:slurm"
 PARAMETERS = {
     "version": "1.0.0",
     "workload_manager": "slurm",
@@ -36,8 +38,13 @@ PARAMETERS = {
     "worker_groups": [{"instance_group_name": "compute-nodes", "partition_name": "dev-1"}],
     "fsx_dns_name": LUSTRE,
     "fsx_mountname": "1abcdefg",
-    "slurm_configurations": {"slurm_shared_directory": "/fsx"},
+    "slurm_configurations": {"slurm_shared_directory": "/fsx", "slurm_sns_arn": TOPIC},
 }
+#: In the AWS CLI's place on the backup: writes down what it is told. The primary has none.
+FAKE_AWS = b"""\
+#!/bin/sh
+echo "$@" >>/var/log/slurm/fake_aws
+"""
 BOTH_UP = "test $(scontrol ping | grep -c 'is UP') = 2"
 
 #: While it is there, slurmctld on this controller is in charge.
@@ -132,6 +139,7 @@ def test_both_controllers_are_up_with_one_state(lab: Lab) -> None:
         assert f"SlurmctldTimeout = {TIMEOUT} sec" in config
         assert "HASH_VAL = Match" in config
     assert "now controls" in log(lab, PRIMARY)
+    wait_for(lab, PRIMARY, "grep 'the SNS topic was not told: status 127' /var/log/slurm/controllers.log")
     assert bash(lab, BACKUP, "srun --immediate=20 hostname").strip() == lab.node(COMPUTE).host
 
 
@@ -150,6 +158,7 @@ def test_the_backup_takes_over_and_hands_back(lab: Lab) -> None:
     # slurmctld writes its jobs within five seconds.
     saved = f"test {state} -nt /run/before -a $(stat --format=%Y {state}) -lt $(($(date +%s) - 5))"
     wait_for(lab, PRIMARY, f"{running} && {saved}")
+    lab.put(BACKUP, FAKE_AWS, "/usr/local/bin/aws", mode=0o755)
     # A machine that hangs; the kernel of a paused container alone would still take connections.
     lab.set_link(PRIMARY, up=False)
     lab.pause(PRIMARY)
@@ -168,6 +177,10 @@ def test_the_backup_takes_over_and_hands_back(lab: Lab) -> None:
     host = lab.node(BACKUP).host
     assert f"{host} now controls" in log(lab, BACKUP)
     assert log(lab, BACKUP).rstrip().endswith(f"{host} no longer controls cluster {CLUSTER}")
+    told = bash(lab, BACKUP, "cat /var/log/slurm/fake_aws").splitlines()
+    assert len(told) == 2, told
+    assert all(f"sns publish --output text --region us-gov-west-1 --topic-arn {TOPIC} " in line for line in told)
+    assert f"--message slurmctld on {host} now controls cluster {CLUSTER}" in told[0]
     bash(lab, PRIMARY, f"scancel {job}")
     wait_for(lab, PRIMARY, f"! squeue --noheader --jobs={job} | grep -q .")
 

@@ -20,7 +20,7 @@ import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts, shared_state, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state import SharedState
-from ansible_collections.hyperpod.lifecycle.plugins.modules import shared_folder, slurmctld_state
+from ansible_collections.hyperpod.lifecycle.plugins.modules import shared_folder, slurm_daemon, slurmctld_state
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
 OLD = "arn:aws:sagemaker:us-west-2:111122223333:cluster/zyxwvutsrqpo"
@@ -368,3 +368,38 @@ PING = "Slurmctld(primary) at a is {}\nSlurmctld(backup1) at b is {}\nSlurmctld(
 def test_who_stands_by(first: str, second: str, waiting: str) -> None:
     assert "".join(name for name in "abc" if slurm.another_in_charge(PING.format(first, second), name)) == waiting
     assert not slurm.another_in_charge(PING.format(first, second), "d")
+
+
+class Watch(slurm_daemon.Watch):
+    """A look at a daemon of which everything that is asked is given: what scontrol answers, who accepts connections."""
+
+    def __init__(self, accepting: tuple[str, ...], **answers: tuple[int, str]) -> None:
+        self.controllers, self.accepts, self.answers = ["10.0.0.1", "10.0.0.2"], accepting, answers
+        self.name, self.daemon, self.port = "b", "slurmctld", 6817
+
+    def run(self, *command: str) -> tuple[int, str]:
+        return (0, "0") if command[0] == "systemctl" else self.answers[command[-1]]
+
+    def scontrol(self, *arguments: str) -> tuple[int, str]:
+        return self.answers[arguments[0]]
+
+    def accepting(self) -> int:
+        return len(self.accepts)
+
+
+@pytest.mark.parametrize(
+    ("accepting", "state"),
+    [((), slurm_daemon.SILENT), (("10.0.0.2",), slurm_daemon.SILENT), (("10.0.0.1", "10.0.0.2"), slurm_daemon.BROKEN)],
+)
+def test_a_standby_alone_is_no_controller_that_answers(accepting: tuple[str, ...], state: str) -> None:
+    failing = (1, "scontrol: fatal: Could not establish a configuration source")
+    watch = Watch(accepting, ping=failing, **{"--oneliner": failing})
+    assert watch.compute()[0] == state
+    assert watch.login()[0] == state
+
+
+@pytest.mark.parametrize(("found", "note"), [("Match", ""), ("Different Ours=0x1 Slurmctld=0x2", "not the same on b")])
+def test_a_standby_with_other_settings_is_named(found: str, note: str) -> None:
+    said = Watch((), show=(0, f"GresTypes = gpu\nHASH_VAL                = {found}\n")).unlike()
+    assert note in said
+    assert bool(note) == bool(said)
