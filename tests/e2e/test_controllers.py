@@ -139,7 +139,7 @@ def test_both_controllers_are_up_with_one_state(lab: Lab) -> None:
         assert f"SlurmctldTimeout = {TIMEOUT} sec" in config
         assert "HASH_VAL = Match" in config
     assert "now controls" in log(lab, PRIMARY)
-    wait_for(lab, PRIMARY, "grep 'the SNS topic was not told: status 127' /var/log/slurm/controllers.log")
+    wait_for(lab, PRIMARY, "grep 'the SNS topic was not told: .*aws' /var/log/slurm/controllers.log")
     assert bash(lab, BACKUP, "srun --immediate=20 hostname").strip() == lab.node(COMPUTE).host
 
 
@@ -176,9 +176,9 @@ def test_the_backup_takes_over_and_hands_back(lab: Lab) -> None:
     wait_for(lab, PRIMARY, f"{BOTH_UP} && {running}")
     host = lab.node(BACKUP).host
     assert f"{host} now controls" in log(lab, BACKUP)
-    assert log(lab, BACKUP).rstrip().endswith(f"{host} no longer controls cluster {CLUSTER}")
+    wait_for(lab, BACKUP, "test $(wc -l </var/log/slurm/fake_aws) = 2")
+    assert f"{host} no longer controls cluster {CLUSTER}" in log(lab, BACKUP)
     told = bash(lab, BACKUP, "cat /var/log/slurm/fake_aws").splitlines()
-    assert len(told) == 2, told
     assert all(f"sns publish --output text --region us-gov-west-1 --topic-arn {TOPIC} " in line for line in told)
     assert f"--message slurmctld on {host} now controls cluster {CLUSTER}" in told[0]
     bash(lab, PRIMARY, f"scancel {job}")
@@ -219,13 +219,13 @@ def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: 
         "hyperpod.lifecycle.site --tags controllers; echo status $?"
     )
     killed = []
-    for number in range(3, 40):
+    for number in range(3, 40, 2):
         said = bash(lab, BACKUP, run.format(number, 0.05 + 0.15 * (number % 3)), check=False)
         if "status 137" not in said:
             assert said.rstrip().endswith("status 0"), said
             break
         killed.append(next(line for line in said.splitlines() if line.startswith("killed at")))
-    assert len(set(killed)) >= 9, killed
+    assert len(set(killed)) >= 5, killed
     for node in CONTROLLERS:
         applied(lab, node, "--tags", "controllers")
     wait_for(lab, BACKUP, BOTH_UP)

@@ -175,7 +175,7 @@ class SharedState:
         """Whose state it is, or None."""
         try:
             found = json.loads(Path(self.identity_file).read_bytes())
-            return {"arn": str(found["arn"]), "cluster": str(found["cluster"]), **found}
+            return {**found, "arn": str(found["arn"]), "cluster": str(found["cluster"])}
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
