@@ -211,6 +211,9 @@ def test_two_controllers_at_the_same_moment_ten_times(lab: Lab) -> None:
 def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: Lab) -> None:
     undisturbed = bash(lab, BACKUP, STATE)
     wipe(lab)
+    checked = apply(lab, BACKUP, "--check", "--diff", "--tags", "controllers")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert not identity(lab).parent.exists()
     lab.put(BACKUP, KILLER.encode(), "/root/kill/killer.py")
     run = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_IN=controllers "
