@@ -11,18 +11,18 @@ from pathlib import Path
 from hyperpod_lab.shape import PARAMETERS, Shape
 from hyperpod_lifecycle import bundle
 
-#: Settings of the lab's own.
+#: The lab's own settings.
 SETTINGS = Path(__file__).resolve().parents[1] / "group_vars"
 
 
 def build(shape: Shape, dest: Path, say: Callable[[str], object]) -> Path:
     """on_create.sh, the inventory and the wheels for the image's Python, with the user's provisioning parameters.
 
-    Settings of the lab's own stand in for those that the inventory does not have.
+    Where the inventory has no settings, it gets the lab's own.
     """
     folder = bundle.build(dest, [shape.release.python], platform.machine(), say=say)
-    if not list(folder.glob("inventory/group_vars/all*")):
-        shutil.copytree(SETTINGS, folder / "inventory/group_vars", dirs_exist_ok=True)
+    if not (folder / "inventory/group_vars").exists():
+        shutil.copytree(SETTINGS, folder / "inventory/group_vars")
     if shape.provisioning_parameters is not None:
         (folder / PARAMETERS).write_text(shape.provisioning_parameters, encoding="utf-8")
     return folder

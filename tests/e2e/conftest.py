@@ -120,9 +120,9 @@ def upload(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if (release, packages) not in made:
             dest = tmp_path_factory.mktemp("upload") / "src"
             bundle.build(dest, [release.python], platform.machine(), packages=packages)
-            # Only tests of containers pay for them.
+            # Only tests of containers pay for them. Tests that change settings write all.yml.
             (dest / "inventory/group_vars").mkdir()
-            (dest / "inventory/group_vars/all.yml").write_text("containers_enabled: false\n")
+            (dest / "inventory/group_vars/hyperpod.yml").write_text("containers_enabled: false\n")
             made[release, packages] = dest
         return made[release, packages]
 

@@ -29,7 +29,7 @@ TOOLKIT = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
-SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/all.yml"
+SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/hyperpod.yml"
 BIN = "/opt/hyperpod-lifecycle/current/bin"
 
 #: A disk, as far as the kernel and Docker can tell.
@@ -71,7 +71,7 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
         lab.up(shape(compute_nodes=1), scripts=False)
         downloads = Downloads(lab.services)
         BASE.update(downloads.start(("4.9.0", "4.9.1")))
-        (folder / "inventory/group_vars/all.yml").write_text(yaml.safe_dump(BASE, sort_keys=False))
+        (folder / "inventory/group_vars/hyperpod.yml").write_text(yaml.safe_dump(BASE, sort_keys=False))
         for node in (LOGIN, COMPUTE):
             bash(lab, node, DISK.format(NVME, "nvme"))
         bash(lab, COMPUTE, DISK.format(VOLUME, "volume"))
