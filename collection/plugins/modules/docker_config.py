@@ -117,6 +117,7 @@ def main():
     module.exit_json(
         changed=changed,
         data_root=wanted.get("data-root", docker.DATA_ROOT),
+        msg=f"{path} {'lacks settings' if changed else 'has all settings'}",
         diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
     )
 

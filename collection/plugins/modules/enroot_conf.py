@@ -77,6 +77,7 @@ def main():
     module.exit_json(
         changed=changed,
         kept=False,
+        msg=f"{path} {'is not what it must be' if changed else 'is as it must be'}",
         diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
     )
 
