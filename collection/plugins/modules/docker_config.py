@@ -49,12 +49,7 @@ EXAMPLES = r"""
       log-opts: {max-size: 100m}
 """
 
-RETURN = r"""
-data_root:
-  description: Where Docker's data is with these settings.
-  type: str
-  returned: success
-"""
+RETURN = r""" # """
 
 import os
 import tempfile
@@ -99,9 +94,8 @@ def main():
         module.fail_json(
             msg=f"{path}: {fault}; correct the file, or move it away to begin with an empty one. Nothing was changed"
         )
-    wanted = docker.daemon_settings(
-        *(there, *(module.params[key] for key in ("disk", "data_root", "defaults", "settings")))
-    )
+    disk, data_root, defaults, settings = (module.params[key] for key in ("disk", "data_root", "defaults", "settings"))
+    wanted = docker.daemon_settings(there, disk, data_root, defaults, settings)
     after = before if wanted == there and before else docker.dumped(wanted)
     if after != before:
         try:
@@ -116,7 +110,6 @@ def main():
     changed = replace(module, path, before, after, None if path.exists() else 0o644)
     module.exit_json(
         changed=changed,
-        data_root=wanted.get("data-root", docker.DATA_ROOT),
         msg=f"{path} {'lacks settings' if changed else 'has all settings'}",
         diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
     )

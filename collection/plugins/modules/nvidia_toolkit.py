@@ -36,6 +36,11 @@ wanted:
   description: Whether this node has a use for it.
   type: bool
   returned: success
+packages:
+  description: Its packages.
+  type: list
+  elements: str
+  returned: success
 missing:
   description: What was missing, with its version.
   type: list
@@ -79,7 +84,7 @@ def main():
     reason = nvidia.reason(devices, os.path.exists(DRIVER))
     if reason:
         note = f"{reason}, so NVIDIA's container toolkit is left out" if devices else ""
-        module.exit_json(changed=False, wanted=False, missing=[], note=note, msg=reason)
+        module.exit_json(changed=False, wanted=False, packages=[], missing=[], note=note, msg=reason)
     missing = nvidia.plan(apt.versions(nvidia.PACKAGES), module.params["version"], apt.older)
     try:
         if missing and not module.check_mode:
@@ -87,7 +92,14 @@ def main():
     except Fault as fault:
         module.fail_json(msg=str(fault))
     said = ", ".join(missing) or "none"
-    module.exit_json(changed=bool(missing), wanted=True, missing=missing, note="", msg=f"missing packages: {said}")
+    module.exit_json(
+        changed=bool(missing),
+        wanted=True,
+        packages=list(nvidia.PACKAGES),
+        missing=missing,
+        note="",
+        msg=f"missing packages: {said}",
+    )
 
 
 if __name__ == "__main__":
