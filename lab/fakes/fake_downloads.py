@@ -7,6 +7,7 @@ the number becomes smaller. Each request is a line in the file `requests`.
 
 from __future__ import annotations
 
+import sys
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -32,4 +33,6 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("", 80), lambda *words: Handler(*words, directory="files")).serve_forever()
+    with ThreadingHTTPServer(("", int(sys.argv[1])), lambda *words: Handler(*words, directory="files")) as server:
+        print(server.server_port, flush=True)
+        server.serve_forever()

@@ -99,7 +99,7 @@ class Downloads:
         source = pyxis(pyxis_version)
         files[f"files/pyxis/v{pyxis_version}.tar.gz"] = source
         files["server.py"] = (FAKES / "fake_downloads.py").read_bytes()
-        self._services.start(SERVICE, ["python3", "server.py"], files=files)
+        self._services.start(SERVICE, ["python3", "server.py", "80"], files=files)
         return {
             "containers_enroot_url": f"http://{SERVICE}/enroot",
             "containers_enroot_checksums": {ARCHITECTURE: checksums},
