@@ -140,12 +140,11 @@ def test_docker_runs_containers_with_its_data_on_the_best_disk(lab: Lab, node: s
     assert daemon_json["default-cgroupns-mode"] == "private", "what the image sets stays"
 
 
-@pytest.mark.parametrize("node", [COMPUTE, LOGIN, CONTROLLER])
-def test_only_members_of_the_group_may_use_docker(lab: Lab, node: str) -> None:
-    bash(lab, node, "useradd --create-home ada; chgrp docker /usr/bin/docker; chmod g+s /usr/bin/docker")
-    assert "Server Version" in bash(lab, node, "runuser --login ada --command 'docker info'", check=False)
-    assert applied(lab, node) == 1
-    assert "permission denied" in bash(lab, node, "runuser --login ada --command 'docker info'", check=False)
+def test_only_members_of_the_group_may_use_docker(lab: Lab) -> None:
+    bash(lab, COMPUTE, "useradd --create-home ada; chgrp docker /usr/bin/docker; chmod g+s /usr/bin/docker")
+    assert "Server Version" in bash(lab, COMPUTE, "runuser --login ada --command 'docker info'", check=False)
+    assert applied(lab, COMPUTE) == 1
+    assert "permission denied" in bash(lab, COMPUTE, "runuser --login ada --command 'docker info'", check=False)
 
 
 def test_a_second_run_restarts_nothing_and_jobs_and_containers_go_on(lab: Lab) -> None:
@@ -301,7 +300,6 @@ def toolkit(lab: Lab, node: str, folder: str, version: str) -> None:
 
 
 def test_the_toolkit_comes_in_the_images_version_where_there_is_a_gpu_with_a_driver(lab: Lab) -> None:
-    assert applied(lab, LOGIN) == 0, "no GPU, no toolkit"
     for version in ("1.17.9-1", "1.18.1-1"):
         toolkit(lab, LOGIN, "/srv/nvidia", version)
     bash(lab, LOGIN, "cd /srv/nvidia; cat Packages-* >Packages; mknod /dev/nvidia0 c 1 3")
