@@ -19,15 +19,15 @@ def look(name, properties=PROPERTIES):
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
-def outdated(unit, files):
-    """Is a file younger than the process?"""
+def outdated(unit, files, since=0):
+    """Is a file, or a moment, younger than the process?"""
     monotonic = next(unit[name] for name in STARTED if name in unit)
     age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(monotonic) / 1e6
     started = time.time() - age
-    return any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
+    return started < since or any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
 
 
-def steps(name, unit, files):
+def steps(name, unit, files, since=0):
     """The commands of systemctl that make a loaded unit run with its present settings, now and after a reboot."""
     todo = []
     if unit["NeedDaemonReload"] == "yes":
@@ -36,6 +36,6 @@ def steps(name, unit, files):
         todo.append(["enable", name])
     if unit["ActiveState"] != "active":
         todo.append(["start", name])
-    elif outdated(unit, files):
+    elif outdated(unit, files, since):
         todo.append(["restart", name])
     return todo

@@ -22,6 +22,10 @@ options:
     type: list
     elements: path
     default: []
+  since:
+    description: It is restarted as well if its process began before this time, in seconds since the epoch.
+    type: int
+    default: 0
   only:
     description: Leave a unit alone that is not C(enabled), or is not C(running).
     type: str
@@ -70,7 +74,7 @@ def main():
         module.exit_json(changed=True, msg=f"the unit {name} is not there yet")
     if unit.get("LoadState") != "loaded":
         module.fail_json(msg=f"systemd cannot start {name}: the unit is {unit.get('LoadState', 'unknown')}")
-    todo = steps(name, unit, module.params["files"])
+    todo = steps(name, unit, module.params["files"], module.params["since"])
     for step in [] if module.check_mode else todo:
         status, _out, err = run(["systemctl", *step], module.params["wait_seconds"])
         if status:

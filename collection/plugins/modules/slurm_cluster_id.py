@@ -38,24 +38,30 @@ EXAMPLES = r"""
       socket: /run/mysqld/mysqld.sock
 """
 
-RETURN = r""" # """
+RETURN = r"""
+since:
+  description: From when on the database knew the cluster, in seconds since the epoch; 0 if it does not yet.
+  type: int
+  returned: success
+"""
 
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, quote
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
 
 
 def known(server, database, cluster):
-    """The number in the database, or None."""
+    """The cluster's number in the database, or None, and since when it is there."""
     schema, name = quote(database), quote(cluster)
     table = f"SELECT 1 FROM information_schema.columns WHERE table_schema = {schema}"  # noqa: S608 quoted
     if not server.ask(f"{table} AND table_name = 'cluster_table' AND column_name = 'id'"):
-        return None
-    found = server.ask(f"SELECT id FROM `{database}`.cluster_table WHERE name = {name} AND deleted = 0")  # noqa: S608
-    return int(found[0][0]) if found else None
+        return None, 0
+    where = f"{identifier(database)}.cluster_table WHERE name = {name} AND deleted = 0"
+    found = server.ask(f"SELECT id, creation_time FROM {where}")  # noqa: S608 quoted
+    return tuple(map(int, found[0])) if found else (None, 0)
 
 
 def main():
@@ -74,7 +80,7 @@ def main():
     if module.check_mode and not all(
         Path(each).exists() for each in (conf, server["socket"] or server["password_file"])
     ):
-        module.exit_json(msg="slurm.conf or the database is not there yet")
+        module.exit_json(since=0, msg="slurm.conf or the database is not there yet")
     text = conf.read_text(encoding="utf-8", errors="replace")
     found = {key.lower(): value for key, value in slurm.parameters(text)}
     cluster = found.get("clustername", "").lower()
@@ -82,14 +88,13 @@ def main():
     file = state / "clustername"
     try:
         number = accounting.cluster_id(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else None
-        if number is not None:
-            stored = known(MariaDB(server), module.params["database"], cluster)
-            said = accounting.id_mismatch(state, cluster, number, stored)
-            if said:
-                raise Fault(said)
+        stored, since = known(MariaDB(server), module.params["database"], cluster)
+        said = accounting.id_mismatch(state, cluster, number, stored)
+        if said:
+            raise Fault(said)
     except (Fault, OSError) as fault:
         module.fail_json(msg=str(fault))
-    module.exit_json()
+    module.exit_json(since=since)
 
 
 if __name__ == "__main__":

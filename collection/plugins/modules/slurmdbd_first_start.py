@@ -92,7 +92,8 @@ def main():
         module.no_log_values.add(server.password)
         empty = not filled(server, database)
         if empty and not module.check_mode:
-            with server.locked(f"hyperpod-lifecycle {database}"[:64], seconds):
+            # Who has it may take as long to start slurmdbd and to wait for it.
+            with server.locked(f"hyperpod-lifecycle {database}"[:64], 3 * seconds):
                 if not filled(server, database):
                     fill(server, database, seconds)
     except (Fault, OSError) as fault:
