@@ -59,6 +59,7 @@ def main():
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
+            "since": {"type": "int", "default": 0},
             "only": {"type": "str", "choices": ["enabled", "running"]},
             "wait_seconds": {"type": "int", "default": 90},
         },
