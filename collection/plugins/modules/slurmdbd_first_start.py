@@ -12,6 +12,7 @@ description:
     with one database, one of them ends with an error.
   - If the database has not been filled yet, slurmdbd is started under a lock of the server's and waited for. The lock
     is gone with the module, however that ends. Otherwise nothing is done.
+  - A slurmdbd that stands by makes no tables, and does not start without. With O(stands_by) another one's are awaited.
 author: hyperpod-lifecycle maintainers
 options:
   server:
@@ -22,8 +23,12 @@ options:
     description: The database.
     type: str
     required: true
+  stands_by:
+    description: Whether this slurmdbd is another one's backup.
+    type: bool
+    required: true
   wait_seconds:
-    description: How long to wait for another slurmdbd, and for this one.
+    description: How long to wait for the tables.
     type: int
     default: 60
 attributes:
@@ -40,6 +45,7 @@ EXAMPLES = r"""
       password_file: /etc/hyperpod-lifecycle/secrets/slurmdbd-external
       ca: /opt/slurm/etc/slurmdbd-ca.pem
     database: slurm_acct_db
+    stands_by: false
 """
 
 RETURN = r""" # """
@@ -62,16 +68,25 @@ def filled(server, database):
     return bool(server.ask(f"SELECT 1 FROM {identifier(database)}.acct_table WHERE name = 'root'"))  # noqa: S608 quoted
 
 
-def fill(server, database, seconds):
-    """Start slurmdbd, and wait for its tables."""
-    status, _out, err = run(["systemctl", "start", "slurmdbd"], 90)
-    if status:
-        raise Fault(f"slurmdbd does not start: {err}; {journal('slurmdbd')}")
+def wait_until_filled(server, database, seconds, silence):
+    """Poll; the Fault ends with what `silence()` says."""
     deadline = time.monotonic() + seconds
     while not filled(server, database):
         if time.monotonic() >= deadline:
-            raise Fault(f"slurmdbd has not made its tables within {seconds} s; {journal('slurmdbd')}")
+            where = f"the database {database} on {server.name}"
+            raise Fault(f"{where} has no tables of slurmdbd's after {seconds} s; {silence()}")
         time.sleep(POLL_SECONDS)
+
+
+def fill(server, database, seconds):
+    """Start slurmdbd alone, and wait for its tables."""
+    # Who has the lock may take as long to start slurmdbd and to wait for it.
+    with server.locked(f"hyperpod-lifecycle {database}"[:64], 3 * seconds):
+        if not filled(server, database):
+            status, _out, err = run(["systemctl", "start", "slurmdbd"], 90)
+            if status:
+                raise Fault(f"slurmdbd does not start: {err}; {journal('slurmdbd')}")
+            wait_until_filled(server, database, seconds, lambda: journal("slurmdbd"))
 
 
 def main():
@@ -80,6 +95,7 @@ def main():
         argument_spec={
             "server": SERVER,
             "database": {"type": "str", "required": True},
+            "stands_by": {"type": "bool", "required": True},
             "wait_seconds": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
@@ -92,10 +108,12 @@ def main():
         module.no_log_values.add(server.password)
         empty = not filled(server, database)
         if empty and not module.check_mode:
-            # Who has it may take as long to start slurmdbd and to wait for it.
-            with server.locked(f"hyperpod-lifecycle {database}"[:64], 3 * seconds):
-                if not filled(server, database):
-                    fill(server, database, seconds)
+            if module.params["stands_by"]:
+                # It would fail and fail again meanwhile.
+                run(["systemctl", "stop", "slurmdbd"], 90)
+                wait_until_filled(server, database, seconds, lambda: "set the first controller up, which makes them")
+            else:
+                fill(server, database, seconds)
     except (Fault, OSError) as fault:
         module.fail_json(msg=str(fault))
     module.exit_json(changed=empty)
