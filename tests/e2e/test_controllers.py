@@ -85,7 +85,7 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
-    done = lab.exec(node, ["timeout", "100", "bash", "-c", script], check=check)
+    done = lab.exec(node, ["timeout", "240", "bash", "-c", script], check=check)
     return done.stdout + ("" if check else done.stderr)
 
 
@@ -218,7 +218,7 @@ def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: 
     run = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_IN=controllers "
         "KILL_AT={} KILL_AFTER={} "
-        "timeout 90 /opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
+        "timeout 200 /opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
         "hyperpod.lifecycle.site --tags controllers; echo status $?"
     )
     killed = []
