@@ -8,13 +8,43 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import controllers_up
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"
 ABOUT = {"cluster": "ml", "arn": ARN, "slurm": "slurm 24.11.5", "created": "20261130T120000Z", "clusters": ["ml"]}
 DUMP = b"CREATE TABLE a;\n-- Dump completed on 2026-11-30\n"
+
+#: In the place of the AWS CLI: S3 is a folder, and `cp` knows the options that we use.
+FAKE_AWS = """\
+#!/usr/bin/env python3
+import fnmatch, os, shutil, sys
+from pathlib import Path
+
+assert sys.argv[1:4] == ["s3", "cp", "--only-show-errors"], sys.argv
+*options, source, dest = (word.replace("s3://", os.environ["FAKE_S3"] + "/") for word in sys.argv[4:])
+if options[:1] != ["--recursive"]:
+    Path(dest).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, dest)
+    sys.exit()
+pattern = options[-1] if "--include" in options else "*"
+for path in Path(source).rglob("*"):
+    if path.is_file() and fnmatch.fnmatch(str(path.relative_to(source)), pattern):
+        (Path(dest) / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, Path(dest) / path.relative_to(source))
+"""
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "bin/aws"
+    program.parent.mkdir()
+    program.write_text(FAKE_AWS)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_S3", str(tmp_path / "s3"))
+    return tmp_path / "s3/bucket"
 
 
 @pytest.fixture
@@ -116,6 +146,33 @@ def test_the_last_backup_of_this_very_cluster_is_chosen(tmp_path: Path, state: P
         backups.choose(str(place), "ml", "arn:aws:sagemaker:us-west-2:111122223333:cluster/new")
     with pytest.raises(Fault, match="holds no backup"):
         backups.choose(str(tmp_path / "nowhere"), "ml", ARN)
+
+
+def test_a_backup_goes_to_s3_and_comes_back(tmp_path: Path, state: Path, bucket: Path) -> None:
+    for when in ("20261101T000000Z", "20261102T000000Z"):
+        s3.upload(str(make(tmp_path / when, state, created=when)), f"s3://bucket/backups/ml-abc/{when}")
+    for number, place in enumerate(("s3://bucket/backups", "s3://bucket/backups/ml-abc/20261102T000000Z")):
+        url, folder = s3.choose(place, "ml", ARN, str(tmp_path / f"found-{number}"))
+        assert url == "s3://bucket/backups/ml-abc/20261102T000000Z"
+        assert backups.read(folder)["created"] == "20261102T000000Z"
+    with pytest.raises(Fault, match="holds no backup"):
+        s3.choose("s3://bucket/elsewhere", "ml", ARN, str(tmp_path / "none"))
+
+
+def test_what_arrives_in_s3_is_read_again(tmp_path: Path, state: Path, bucket: Path) -> None:
+    folder = make(tmp_path / "backup", state)
+    bucket.joinpath("b").mkdir(parents=True)
+    program = tmp_path / "bin/aws"
+    program.write_text(FAKE_AWS.replace("shutil.copyfile(source, dest)", "Path(dest).write_bytes(b'other')"))
+    with pytest.raises(Fault, match="manifest"):
+        s3.upload(str(folder), "s3://bucket/b/ml-abc/20261101T000000Z")
+
+
+def test_without_the_aws_command_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(s3, "run", lambda command, seconds: (127, "", f"{command[0]}: not found"))
+    with pytest.raises(Fault, match="install the AWS CLI"):
+        s3.download("s3://bucket/b", str(tmp_path / "to"))
 
 
 @pytest.mark.parametrize(
