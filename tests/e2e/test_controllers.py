@@ -195,8 +195,9 @@ def test_a_standby_reads_its_files_when_the_agent_writes_them(lab: Lab) -> None:
     assert bash(lab, PRIMARY, pid) == before[PRIMARY], "the one in charge is the agent's"
 
 
-def test_two_controllers_at_the_same_moment_ten_times(lab: Lab) -> None:
-    for _ in range(10):
+def test_two_controllers_at_the_same_moment(lab: Lab) -> None:
+    # Unit tests race more often and with more of them; here each round costs two runs of Ansible.
+    for _ in range(4):
         wipe(lab)
         with ThreadPoolExecutor(2) as pool:
             changed = list(pool.map(lambda node: applied(lab, node, "--tags", "controllers"), CONTROLLERS))
