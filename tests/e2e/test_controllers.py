@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import KILLER, changed_tasks, lab_called, shape
+from conftest import changed_tasks, lab_called, shape
 
 from hyperpod_lab.lab import Lab
 
@@ -207,34 +207,6 @@ def test_two_controllers_at_the_same_moment(lab: Lab) -> None:
             wait_for(lab, node, BOTH_UP)
     assert [applied(lab, node) for node in CONTROLLERS] == [0, 0]
     wait_for(lab, BACKUP, "srun --immediate=20 hostname")
-
-
-def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: Lab) -> None:
-    undisturbed = bash(lab, BACKUP, STATE)
-    wipe(lab)
-    checked = apply(lab, BACKUP, "--check", "--diff", "--tags", "controllers")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert not identity(lab).parent.exists()
-    lab.put(BACKUP, KILLER.encode(), "/root/kill/killer.py")
-    run = (
-        "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_IN=controllers "
-        "KILL_AT={} KILL_AFTER={} "
-        "timeout 200 /opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
-        "hyperpod.lifecycle.site --tags controllers; echo status $?"
-    )
-    killed = []
-    for number in range(3, 40, 2):
-        said = bash(lab, BACKUP, run.format(number, 0.05 + 0.15 * (number % 3)), check=False)
-        if "status 137" not in said:
-            assert said.rstrip().endswith("status 0"), said
-            break
-        killed.append(next(line for line in said.splitlines() if line.startswith("killed at")))
-    assert len(set(killed)) >= 5, killed
-    for node in CONTROLLERS:
-        applied(lab, node, "--tags", "controllers")
-    wait_for(lab, BACKUP, BOTH_UP)
-    assert bash(lab, BACKUP, STATE) == undisturbed
-    assert [applied(lab, node) for node in CONTROLLERS] == [0, 0]
 
 
 def test_an_older_clusters_state_is_refused_until_somebody_decides(lab: Lab) -> None:
