@@ -332,6 +332,7 @@ def test_nothing_is_lost_while_the_receiver_is_away(on: Lab) -> None:
     eventually(lambda: time.time() > begin + 15)
     assert counts(on)["503"] > refused, "it was asked meanwhile"
     on.services.resume("receiver")
+    # Until it listens curl fails, and the loop asks again; the loop's limit is what fails the test.
     ready = ["sh", "-c", "curl --silent --fail http://localhost:9090/-/ready || true"]
     eventually(lambda: on.services.exec("receiver", ready).stdout)
     eventually(lambda: len(query(on, f'timestamp(up{{job="node"}}) > {begin + 20}')) == 3, 90)

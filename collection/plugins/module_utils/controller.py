@@ -53,9 +53,11 @@ class Controller:
             table = f"{identifier(self.database)}.{identifier(name)}"
             ((number,),) = self.server.ask(f"SELECT COUNT(*) FROM {table} WHERE mod_time > {seconds}")  # noqa: S608
             return int(number)
-        status, said, _errors = run([str(self.bin / "squeue"), "--noheader", "--states=all", "--format=%V"], 30)
+        status, said, errors = run([str(self.bin / "squeue"), "--noheader", "--states=all", "--format=%V"], 30)
+        if status:
+            raise Fault(f"squeue does not say which jobs there are, so nobody knows what would be lost: {errors}")
         submitted = [time.mktime(time.strptime(line, "%Y-%m-%dT%H:%M:%S")) for line in said.split()]
-        return len([each for each in submitted if each > seconds]) if status == 0 else 0
+        return len([each for each in submitted if each > seconds])
 
     def others_up(self):
         """Other controllers that answer: they would write their own state over a restored one."""
@@ -79,8 +81,8 @@ class Controller:
         if self.database:
             # A newer Slurm may have made tables that the backup does not know.
             there = [identifier(name) for name in dump.tables(self.server, self.database)]
-            in_database = f"USE {identifier(self.database)}; SET FOREIGN_KEY_CHECKS=0"
-            self.server.ask(in_database, *(f"DROP TABLE {name}" for name in there))
+            use = f"USE {identifier(self.database)}; SET FOREIGN_KEY_CHECKS=0"
+            self.server.ask(use, *(f"DROP TABLE {name}" for name in there))
             dump.load(self.server, self.database, os.path.join(folder, backups.DATABASE))
         backups.replace(os.path.join(folder, backups.STATE), self.state_dir)
 
