@@ -41,3 +41,8 @@ def write_owned(path, text, uid, gid, mode):
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
+
+
+def difference(path, before, after):
+    """What a module shows of a file with ``--diff``."""
+    return {"before": before, "after": after, "before_header": str(path), "after_header": str(path)}

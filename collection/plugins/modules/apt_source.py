@@ -68,7 +68,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import openpgp
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 
 SOURCES = Path("/etc/apt/sources.list.d")
 KEYRINGS = Path("/etc/apt/keyrings")
@@ -170,7 +170,7 @@ def main():
     changed = replace(module, path, before, after, 0o644)
     module.exit_json(
         changed=changed or new_key,
-        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+        diff=difference(path, before, after),
     )
 
 

@@ -47,7 +47,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import docker
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 
 
 def validate(text, root, folder):
@@ -85,9 +85,7 @@ def main():
         if not module.check_mode:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     changed = replace(module, path, before, after, None if path.exists() else 0o644)
-    module.exit_json(
-        changed=changed, diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)}
-    )
+    module.exit_json(changed=changed, diff=difference(path, before, after))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import docker
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 
 
 def validate(text, folder):
@@ -111,7 +111,7 @@ def main():
     module.exit_json(
         changed=changed,
         msg=f"{path} {'lacks settings' if changed else 'has all settings'}",
-        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+        diff=difference(path, before, after),
     )
 
 

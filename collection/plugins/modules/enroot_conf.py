@@ -50,7 +50,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import enroot
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 
 
 def main():
@@ -78,7 +78,7 @@ def main():
         changed=changed,
         kept=False,
         msg=f"{path} {'is not what it must be' if changed else 'is as it must be'}",
-        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+        diff=difference(path, before, after),
     )
 
 

@@ -43,7 +43,7 @@ RETURN = r""" # """
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import with_parameter
 
 
@@ -64,9 +64,7 @@ def main():
             before = file.read()
     after = with_parameter(before, module.params["name"], module.params["value"])
     changed = replace(module, path, before, after, None if there else 0o644)
-    module.exit_json(
-        changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path}
-    )
+    module.exit_json(changed=changed, diff=difference(path, before, after))
 
 
 if __name__ == "__main__":

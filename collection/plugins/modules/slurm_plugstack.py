@@ -39,7 +39,7 @@ import glob
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import expand_includes
 
 
@@ -62,9 +62,7 @@ def main():
     if include and f"include {include}" not in after.splitlines():
         after += f"include {include}\n"
     changed = replace(module, path, before, after, None if os.path.exists(path) else 0o644)
-    module.exit_json(
-        changed=changed, diff={"before": before, "after": after, "before_header": path, "after_header": path}
-    )
+    module.exit_json(changed=changed, diff=difference(path, before, after))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ RETURN = r""" # """
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in, exec_start
 
 #: The image has Slurm's units here too; the public sample scripts rename them.
@@ -82,7 +82,7 @@ def main():
     changed = replace(module, path, before, after, 0o644)
     module.exit_json(
         changed=changed,
-        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+        diff=difference(path, before, after),
     )
 
 

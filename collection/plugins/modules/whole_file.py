@@ -41,7 +41,7 @@ RETURN = r""" # """
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 
 
 def main():
@@ -55,9 +55,7 @@ def main():
     if not module.check_mode:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     changed = replace(module, path, before, after, 0o644)
-    module.exit_json(
-        changed=changed, diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)}
-    )
+    module.exit_json(changed=changed, diff=difference(path, before, after))
 
 
 if __name__ == "__main__":
