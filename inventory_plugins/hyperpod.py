@@ -72,6 +72,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
+from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.unsafe_proxy import wrap_var
 
 try:
@@ -97,6 +98,9 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Add this node, or the whole cluster, to `inventory`; any failure ends the run."""
         super().parse(inventory, loader, path, cache)
+        # Each task runs in a fork of this process; what is not loaded here, every one of them loads again.
+        for plugins in (filter_loader, test_loader):
+            list(plugins.all())
         # Ansible would go on without hosts and report success.
         unparsed_is_failed = C.INVENTORY_ANY_UNPARSED_IS_FAILED
         C.INVENTORY_ANY_UNPARSED_IS_FAILED = True

@@ -14,6 +14,9 @@ from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Prob
 #: Tags that Ansible gives a meaning of their own.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})
 
+#: What every role's tasks are tagged with, beside their concern.
+PHASES = ("install", "configure", "service", "verify")
+
 _PLAY = re.compile(r"^  play #\d+ \((?P<pattern>.*?)\): (?P<name>.*)\tTAGS: \[(?P<tags>.*)\]$")
 _TASK_TAGS = re.compile(r"^      TASK TAGS: \[(?P<tags>.*)\]$")
 
@@ -83,6 +86,33 @@ def check_tags(listed: Collection[Play], tags: Collection[str]) -> None:
     ]
     if unknown:
         raise InputError(unknown)
+
+
+def without_phases(
+    listed: Collection[Play], tags: Collection[str], skip_tags: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The tags to run and to skip that leave out whole phases, and nothing that another phase needs as well.
+
+    Ansible skips a task that has any of the skipped tags, so also what looks for all phases at what is there. Hence the
+    other phases are chosen, and concerns that are not wanted are skipped.
+    """
+    phases = set(PHASES)
+    left = phases - set(skip_tags)
+    if left == phases:
+        return list(tags), list(skip_tags)
+    skip = set(skip_tags) - phases
+    wanted = set(tags) - {"all"}
+    if wanted & phases:
+        if wanted - phases:
+            remedy = "name in --tags either concerns or phases"
+            raise InputError([Problem("command line", "--skip-tags", "a phase cannot be skipped of both", remedy)])
+        left &= wanted
+    elif wanted:
+        skip |= {tag for play in listed if not play.has(wanted) and "always" not in play.tags for tag in play.tags}
+    if not left:
+        raise InputError([Problem("command line", "--skip-tags", "no phase is left", f"phases: {', '.join(PHASES)}")])
+    run = left.union(*(play.tags for play in listed if not play.task_tags & phases))
+    return sorted(run), sorted(skip)
 
 
 def _tags(text: str) -> frozenset[str]:

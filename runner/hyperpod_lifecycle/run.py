@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -260,16 +260,18 @@ class _Run:
             return listing.plays(ANSIBLE_PLAYBOOK, self.site.playbook, inventory, variables)
 
         plays: list[listing.Play] | None = None
+        selection: tuple[Collection[str], Collection[str]] = tags, skip_tags
         if tags or skip_tags:
             with self.signals.raising():
                 plays = ask()
                 listing.check_tags(plays, (*tags, *skip_tags))
+                selection = listing.without_phases(plays, tags, skip_tags)
         events = Events(self.progress, bool(tags or skip_tags), self.options.verbosity, self.options.diff)
         self.report.concerns = events.concerns
         self.report.changed_tasks = events.changed_tasks
         self.report.failed_tasks = events.failed_tasks
         try:
-            self._ansible(private, inventory, node, events, variables)
+            self._ansible(private, inventory, node, events, variables, *selection)
         except LifecycleError:
             if plays is None and events.concerns and not self.signals.received:
                 try:
@@ -293,6 +295,8 @@ class _Run:
         node: Node,
         events: Events,
         variables: Mapping[str, str],
+        tags: Collection[str],
+        skip_tags: Collection[str],
     ) -> None:
         import pexpect  # type: ignore[import-untyped]
         from ansible_runner.interface import init_runner
@@ -321,8 +325,8 @@ class _Run:
                 binary=str(ANSIBLE_PLAYBOOK),
                 cmdline=shlex.join([*flags, self.site.playbook]),
                 inventory=[str(inventory)],
-                tags=",".join(options.tags),
-                skip_tags=",".join(options.skip_tags),
+                tags=",".join(tags),
+                skip_tags=",".join(skip_tags),
                 verbosity=max(0, options.verbosity - 1),
                 quiet=True,
                 suppress_env_files=True,

@@ -423,7 +423,9 @@ TWO = (
     - name: Spec
       ansible.builtin.validate_argument_spec: {argument_spec: {}}
       tags: [always]
+    - {name: Look, ansible.builtin.set_fact: {seen: true}, tags: [install, verify]}
     - {name: Brush, ansible.builtin.command: "true", tags: [install]}
+    - {name: Look again, ansible.builtin.assert: {that: seen}, tags: [verify]}
     - {name: Dry, ansible.builtin.debug: {}, tags: [verify]}
 - name: frame
   hosts: compute
@@ -447,6 +449,11 @@ TWO = (
         ({"tags": ("verify",)}, {"platform", "paint"}, 0),
         ({"skip_tags": ("paint",)}, {"platform", "frame"}, 1),
         ({"tags": ("all",), "skip_tags": ("install",)}, {"platform", "paint"}, 0),
+        # What looks for all phases is there for each of them.
+        ({"skip_tags": ("install",)}, {"platform", "paint"}, 0),
+        ({"skip_tags": ("verify", "frame")}, {"platform", "paint"}, 1),
+        ({"tags": ("paint",), "skip_tags": ("install",)}, {"platform", "paint"}, 0),
+        ({"tags": ("install", "verify"), "skip_tags": ("install",)}, {"platform", "paint"}, 0),
     ],
 )
 def test_tags_select_concerns_and_phases(
@@ -463,6 +470,23 @@ def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: M
     assert "no task has the tag 'pant'" in report.summary
     assert "burn, frame, install, never, paint" in report.summary
     assert report.concerns == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "skip_tags", "reason"),
+    [
+        (("paint", "verify"), ("install",), "concerns or phases"),
+        (("install",), ("install",), "no phase is left"),
+        ((), ("install", "configure", "service", "verify"), "no phase is left"),
+    ],
+)
+def test_phases_that_cannot_be_skipped_are_an_error(
+    machine: Machine, tags: tuple[str, ...], skip_tags: tuple[str, ...], reason: str
+) -> None:
+    plays = TWO.replace("tags: [install]", "tags: [install, configure, service]")
+    report = machine.apply(plays, tags=tags, skip_tags=skip_tags)
+    assert (report.exit_code, report.concerns) == (ExitCode.INPUT, [])
+    assert reason in report.summary
 
 
 def test_tags_of_another_node_type_are_no_error_and_not_silent(machine: Machine) -> None:
