@@ -20,7 +20,12 @@ import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts, shared_state, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state import SharedState
-from ansible_collections.hyperpod.lifecycle.plugins.modules import shared_folder, slurm_daemon, slurmctld_state
+from ansible_collections.hyperpod.lifecycle.plugins.modules import (
+    shared_folder,
+    slurm_daemon,
+    slurmctld_settings,
+    slurmctld_state,
+)
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
 OLD = "arn:aws:sagemaker:us-west-2:111122223333:cluster/zyxwvutsrqpo"
@@ -368,6 +373,27 @@ PING = "Slurmctld(primary) at a is {}\nSlurmctld(backup1) at b is {}\nSlurmctld(
 def test_who_stands_by(first: str, second: str, waiting: str) -> None:
     assert "".join(name for name in "abc" if slurm.another_in_charge(PING.format(first, second), name)) == waiting
     assert not slurm.another_in_charge(PING.format(first, second), "d")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "answers", "expected"),
+    [
+        ("b", "UP", True, True),
+        # Its primary has died, or has never run: then a standby answers only once it is in charge.
+        ("b", "DOWN", False, True),
+        ("b", "DOWN", True, False),
+        ("a", "UP", True, False),
+        # The only one that could answer for a primary: that is waited for.
+        ("a", "DOWN", False, False),
+    ],
+)
+def test_a_standby_is_not_asked_for_its_settings(
+    monkeypatch: pytest.MonkeyPatch, name: str, first: str, answers: bool, expected: bool
+) -> None:
+    told = {"ping": (0, PING.format(first, "UP"), ""), "show": (0 if answers else 1, "", "")}
+    monkeypatch.setattr(slurmctld_settings, "run", lambda command, _seconds: told[command[1]])
+    monkeypatch.setattr(slurmctld_settings.socket, "gethostname", lambda: name)
+    assert slurmctld_settings.stands_by("scontrol") is expected
 
 
 class Watch(slurm_daemon.Watch):

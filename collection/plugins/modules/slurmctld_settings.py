@@ -9,7 +9,7 @@ module: slurmctld_settings
 short_description: Let a running slurmctld have the settings of a block
 description:
   - A slurmctld that does not run is left alone; it reads its files when it starts. So is one that stands by for another
-    controller, which is seen to there.
+    controller, which is seen to there; it reads its files when it takes over.
   - One that runs is asked what it has. If that differs it is told to read its files and to send them to the nodes, and
     is restarted if that was not enough. Jobs go on meanwhile.
 author: hyperpod-lifecycle maintainers
@@ -78,6 +78,15 @@ def until(command, seconds):
         time.sleep(POLL_SECONDS)
 
 
+def stands_by(scontrol):
+    """Is this a controller that reads its files when it takes over?"""
+    answer, name = run([scontrol, "ping"], COMMAND_SECONDS)[1], socket.gethostname()
+    if slurm.another_in_charge(answer, name):
+        return True
+    # Before its primary has ever run, and until it has taken over from it, a standby tells nobody anything.
+    return slurm.ping(answer, name)[0] == "backup" and run([scontrol, "show", "config"], COMMAND_SECONDS)[0] != 0
+
+
 def main():
     """Entry point."""
     module = AnsibleModule(
@@ -92,8 +101,8 @@ def main():
     if run(["systemctl", "is-active", "--quiet", "slurmctld"], COMMAND_SECONDS)[0] != 0:
         module.exit_json(changed=False, differing=[], msg="slurmctld does not run")
     scontrol = os.path.join(module.params["prefix"], "bin", "scontrol")
-    if slurm.another_in_charge(run([scontrol, "ping"], COMMAND_SECONDS)[1], socket.gethostname()):
-        module.exit_json(changed=False, differing=[], msg="another controller is in charge")
+    if stands_by(scontrol):
+        module.exit_json(changed=False, differing=[], msg="this controller stands by")
     seconds, path = module.params["wait_seconds"], Path(module.params["path"])
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     settings = accounting.block_settings(text, module.params["block"])
