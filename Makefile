@@ -49,8 +49,8 @@ unit: venv ## What needs no root: on every Python from 3.10 to 3.13 that this ma
 system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
 	$(SUDO) $(BIN)/pytest tests/system
 
-e2e: venv ## Clusters in local containers, and molecule on their nodes
-	$(SUDO) $(BIN)/pytest tests/e2e --numprocesses 2 --dist loadfile
+e2e: venv ## Clusters in local containers, and molecule on their nodes; THOROUGH=1 repeats and waits more
+	$(SUDO) THOROUGH=$(THOROUGH) $(BIN)/pytest tests/e2e --numprocesses 2 --dist loadfile
 
 bench: venv ## Measure what README says
 	$(SUDO) $(BIN)/python bench/run.py

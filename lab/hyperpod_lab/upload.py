@@ -21,8 +21,9 @@ def build(shape: Shape, dest: Path, say: Callable[[str], object]) -> Path:
     Where the inventory has no settings, it gets the lab's own.
     """
     folder = bundle.build(dest, [shape.release.python], platform.machine(), say=say)
-    if not (folder / "inventory/group_vars").exists():
-        shutil.copytree(SETTINGS, folder / "inventory/group_vars")
+    settings = folder / "inventory/group_vars"
+    if not any(path.is_file() for path in settings.glob("**/[!.]*")):
+        shutil.copytree(SETTINGS, settings, dirs_exist_ok=True)
     if shape.provisioning_parameters is not None:
         (folder / PARAMETERS).write_text(shape.provisioning_parameters, encoding="utf-8")
     return folder

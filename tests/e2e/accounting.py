@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of accounting have in common: a controller's runs, and who holds a password."""
+"""What tests of accounting have in common: jobs that are recorded, and who holds a password."""
 
 from __future__ import annotations
 
-import subprocess
 import time
 
-from conftest import changed_tasks
+from nodes import CONTROLLER, GROUP_VARS, LOGIN, bash
 
 from hyperpod_lab.lab import Lab
 
-CONTROLLER, LOGIN, COMPUTE = "controller-machine-1", "login-group-1", "compute-nodes-1"
 ETC = "/opt/slurm/etc"
-SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/controller.yml"
+SETTINGS = f"{GROUP_VARS}/controller.yml"
 PARAMETERS = {
     "version": "1.0.0",
     "workload_manager": "slurm",
@@ -31,29 +29,6 @@ def watch(secret: str) -> str:
     done >/root/seen &
     watch=$!; cd /
     """
-
-
-def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
-    done = lab.exec(node, ["bash", "-c", script], check=check)
-    return done.stdout + ("" if check else done.stderr)
-
-
-def apply(lab: Lab, *words: str, node: str = CONTROLLER) -> subprocess.CompletedProcess[str]:
-    return lab.exec(node, ["hyperpod-lifecycle", "apply", *words])
-
-
-def applied(lab: Lab, *words: str) -> int:
-    """How much a good run changed."""
-    done = apply(lab, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return changed_tasks(done.stdout.strip().splitlines()[-1])
-
-
-def refused(lab: Lab, *words: str) -> str:
-    """The last line of a run that must fail."""
-    done = apply(lab, "--tags", "accounting", *words)
-    assert done.returncode == 4, done.stdout + done.stderr
-    return done.stderr
 
 
 def holders(lab: Lab, secret: str, node: str = CONTROLLER) -> list[str]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +21,9 @@ from hyperpod_lifecycle import bundle
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "lab/example"
 
+#: How often and how long: as on a cluster, where somebody has the time (`make e2e THOROUGH=1`), or as a check of a change.
+THOROUGH = bool(os.environ.get("THOROUGH"))
+
 #: Where a node looks other than before though nothing changed: what runs, its journal, caches, and Python's byte code.
 UNSTABLE = (
     *("/proc", "/sys", "/dev", "/run", "/tmp", "/var/log/journal", "/var/cache"),
@@ -32,24 +33,6 @@ UNSTABLE = (
 #: Extra packages for molecule inside a node, and where the collection with its scenarios lies there.
 MOLECULE = "molecule>=25"
 SCENARIOS = "/opt/molecule/src/collection"
-
-#: Ends Ansible the hard way soon after the Nth task that acts of a role has begun.
-KILLER = """\
-import os, signal, threading
-from ansible.plugins.callback import CallbackBase
-
-class CallbackModule(CallbackBase):
-    CALLBACK_VERSION, CALLBACK_NAME, CALLBACK_NEEDS_ENABLED = 2.0, "killer", True
-    seen = 0
-
-    def v2_playbook_on_task_start(self, task, is_conditional):
-        if f"roles/{os.environ['KILL_IN']}/tasks" not in task.get_path() or "verify.yml" in task.get_path():
-            return
-        self.seen += 1
-        if self.seen == int(os.environ["KILL_AT"]):
-            os.write(1, f"killed at {task.get_name()}\\n".encode())
-            threading.Timer(float(os.environ["KILL_AFTER"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
-"""
 
 
 def shape(release: Release = Release.TRIXIE, parameters: Path | None = None, **counts: int) -> Shape:
@@ -64,21 +47,6 @@ def snapshot(lab: Lab, node: str) -> str:
     files = rf"find / \( {prune} \) -prune -o -printf '%p %u %g %m %y %s %T@ %l\n' | sort"
     units = "systemctl list-units --all --plain --no-legend --type=service | awk '{print $1, $2, $3, $4}' | sort"
     return lab.exec(node, ["bash", "-c", f"{files}; {units}"], check=True).stdout
-
-
-def changed_tasks(summary: str) -> int:
-    """The number of changes that the last line of a good run names."""
-    match = re.search(r": ok: \d+ concerns?, (\d+) changed", summary)
-    assert match, summary
-    return int(match[1])
-
-
-def wait_for(lab: Lab, node: str, command: str, seconds: float = 60) -> None:
-    """Until a shell command succeeds in a node."""
-    deadline = time.monotonic() + seconds
-    while (done := lab.exec(node, ["bash", "-c", command])).returncode != 0:
-        assert time.monotonic() < deadline, f"{command}: {done.stdout}{done.stderr}"
-        time.sleep(0.5)
 
 
 def install_molecule(lab: Lab, node: str, upload: Path) -> None:

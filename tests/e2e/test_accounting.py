@@ -12,22 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from accounting import (
-    COMPUTE,
-    CONTROLLER,
-    ETC,
-    LOGIN,
-    PARAMETERS,
-    SETTINGS,
-    applied,
-    bash,
-    holders,
-    refused,
-    run_job,
-    wait_for_job,
-    watch,
-)
-from conftest import KILLER, lab_called, shape
+from accounting import ETC, PARAMETERS, SETTINGS, holders, run_job, wait_for_job, watch
+from conftest import lab_called, shape
+from nodes import COMPUTE, CONTROLLER, KILLED, LOGIN, applied, bash, killed, refused
 
 from hyperpod_lab.lab import Lab
 
@@ -98,7 +85,7 @@ def test_what_an_administrator_adds_stays(lab: Lab) -> None:
         lab, CONTROLLER, "sacctmgr -i add account guests; sacctmgr -i add user cyd account=guests defaultaccount=guests"
     )
     bash(lab, CONTROLLER, "sacctmgr -i delete user bea account=physics")
-    assert applied(lab, "--tags", "accounting") == 1
+    assert applied(lab, CONTROLLER, tags="accounting") == 1
     said = bash(lab, CONTROLLER, "sacctmgr --noheader --parsable2 show assoc format=account,user").split()
     assert {"guests|cyd", "root|cyd", "physics|bea"} <= set(said)
     assert "cyd|guests" in bash(lab, CONTROLLER, "sacctmgr --noheader --parsable2 show user format=user,defaultaccount")
@@ -108,7 +95,7 @@ def test_what_an_administrator_adds_stays(lab: Lab) -> None:
 def test_second_run_changes_nothing_and_keeps_the_password(lab: Lab) -> None:
     ask = f"sha256sum {SECRET} {ETC}/*.conf; systemctl show --property=MainPID mariadb slurmdbd slurmctld"
     before = bash(lab, CONTROLLER, ask)
-    assert applied(lab) == 0
+    assert applied(lab, CONTROLLER) == 0
     assert bash(lab, CONTROLLER, ask) == before
     modes = bash(lab, CONTROLLER, f"stat -c '%U %a' {SECRET} {ETC}/slurmdbd.conf").split("\n")
     assert modes[:2] == ["root 600", "slurm 600"]
@@ -126,7 +113,7 @@ def test_nobody_gets_into_the_database_but_root_on_its_socket_and_slurmdbd(lab: 
     spoil = "SET PASSWORD FOR root@localhost = ''; CREATE USER ''@localhost; CREATE USER root@'%' IDENTIFIED BY 'y'"
     spoil += "; ALTER USER root@localhost IDENTIFIED VIA mysql_native_password USING '' OR unix_socket"
     bash(lab, CONTROLLER, f'mariadb -e "{spoil}"; mariadb -uroot -h127.0.0.1 --protocol=tcp -e "SELECT 1"')
-    assert applied(lab, "--tags", "accounting") == 1
+    assert applied(lab, CONTROLLER, tags="accounting") == 1
     for command in ("mariadb -uroot -h127.0.0.1 --protocol=tcp -e ''", "runuser -u ubuntu -- mariadb -unobody -e ''"):
         assert "Access denied" in bash(lab, CONTROLLER, command, check=False)
     assert (
@@ -152,7 +139,6 @@ def test_the_watch_sees_what_it_is_for(lab: Lab) -> None:
     ("breakage", "repair", "connection"),
     [
         ("true", "true", "warm"),
-        ("true", "true", "local"),
         # A module that has the password in hand fails with a traceback; the client fails and says all it was told.
         (f"mkdir {ETC}/slurmdbd.conf.$(hostname).new", f"rmdir {ETC}/slurmdbd.conf.$(hostname).new", "local"),
         (
@@ -162,7 +148,7 @@ def test_the_watch_sees_what_it_is_for(lab: Lab) -> None:
         ),
         ("systemctl mask --runtime mariadb", "systemctl unmask --runtime mariadb", "warm"),
     ],
-    ids=["good", "good-local", "traceback", "client", "daemon"],
+    ids=["good", "traceback", "client", "daemon"],
 )
 def test_no_run_shows_the_password(lab: Lab, breakage: str, repair: str, connection: str) -> None:
     script = f"""
@@ -178,7 +164,7 @@ def test_no_run_shows_the_password(lab: Lab, breakage: str, repair: str, connect
     assert int(status) == (0 if breakage == "true" else 4)
     assert int(lines) > 50, "the run has said a lot"
     assert seen == []
-    applied(lab, "--tags", "accounting")
+    applied(lab, CONTROLLER, tags="accounting")
     assert holders(lab, SECRET) == sorted([SECRET, f"{ETC}/slurmdbd.conf"])
 
 
@@ -191,26 +177,28 @@ def test_what_other_scripts_left_is_put_right_in_a_running_cluster(lab: Lab) -> 
     config = "for _ in $(seq 100); do scontrol show config && exit; sleep 0.1; done; exit 1"
     assert "accounting_storage/slurmdbd" not in bash(lab, CONTROLLER, config)
     # The settings, and slurmctld's restart.
-    assert applied(lab, "--tags", "accounting") == 2
+    assert applied(lab, CONTROLLER, tags="accounting") == 2
     after = lab.get(CONTROLLER, f"{ETC}/slurm.conf").decode().splitlines()
     assert sorted(after) == sorted(before)
     conf = lab.get(CONTROLLER, f"{ETC}/accounting.conf").decode()
     assert conf.count("AccountingStorage") == 3
     assert "JobAcctGatherFrequency=30" in conf, "what is not ours stays"
     assert "accounting_storage/slurmdbd" in bash(lab, CONTROLLER, "scontrol show config")
-    assert applied(lab) == 0
+    assert applied(lab, CONTROLLER) == 0
     bash(lab, CONTROLLER, f"sed -i '/^JobAcct\\|ACCOUNTING\\|^$/d' {ETC}/accounting.conf")
 
 
 def test_gpus_are_counted_where_there_are_some(lab: Lab) -> None:
     lab.put(CONTROLLER, b"accounting_gpus: true\n", SETTINGS)
-    assert applied(lab, "--tags", "accounting") == 2
+    assert applied(lab, CONTROLLER, tags="accounting") == 2
     assert "gpu" in bash(
         lab, CONTROLLER, "sacctmgr --noheader show tres format=type,name; scontrol show config | grep Gres"
     )
-    assert applied(lab, "--tags", "accounting") == 0
+    assert applied(lab, CONTROLLER, tags="accounting") == 0
     bash(lab, CONTROLLER, f"rm {SETTINGS}")
-    assert applied(lab, "--skip-tags", "install") == 1, "and back; slurmctld keeps what it has until it starts again"
+    assert applied(lab, CONTROLLER, "--skip-tags", "install") == 1, (
+        "and back; slurmctld keeps what it has until it starts again"
+    )
 
 
 def test_accounting_that_is_elsewhere_is_not_replaced(lab: Lab) -> None:
@@ -222,46 +210,39 @@ def test_accounting_that_is_elsewhere_is_not_replaced(lab: Lab) -> None:
     ):
         bash(lab, CONTROLLER, f"cd {ETC}; cp -a {file} /root/kept; echo {line} >>{file}")
         before = bash(lab, CONTROLLER, ask)
-        assert said in refused(lab)
+        assert said in refused(lab, CONTROLLER, tags="accounting")
         assert bash(lab, CONTROLLER, ask) == before
         bash(lab, CONTROLLER, f"mv /root/kept {ETC}/{file}")
-    assert applied(lab) <= 1
+    assert applied(lab, CONTROLLER) <= 1
 
 
 def test_a_cluster_id_mismatch_is_explained_and_the_remedy_is_one(lab: Lab) -> None:
     bash(lab, CONTROLLER, "systemctl stop slurmctld; sed -i 's/|.*/|7/' /var/spool/slurmctld/clustername")
-    said = refused(lab)
+    said = refused(lab, CONTROLLER, tags="accounting")
     assert "CLUSTER ID MISMATCH" in said
     assert "rm /var/spool/slurmctld/clustername" in said
     bash(lab, CONTROLLER, "systemctl stop slurmctld; rm /var/spool/slurmctld/clustername")
-    applied(lab)
+    applied(lab, CONTROLLER)
     assert "UP" in bash(lab, CONTROLLER, "scontrol ping")
-    assert applied(lab) == 0
+    assert applied(lab, CONTROLLER) == 0
 
 
 def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: Lab) -> None:
     bash(lab, CONTROLLER, WIPE)
-    applied(lab)
+    _status, said = killed(lab, CONTROLLER, "accounting", at="nowhere")
+    places = [line.removeprefix("ran ") for line in said]
+    tasks = [place for place in places if "/accounting/tasks/" in place and "verify.yml" not in place]
+    applied(lab, CONTROLLER)
     undisturbed = bash(lab, CONTROLLER, STATE)
     assert "physics|ada" in undisturbed
     bash(lab, CONTROLLER, WIPE)
-    lab.put(CONTROLLER, KILLER.encode(), "/root/kill/killer.py")
-    run = (
-        "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer KILL_IN=accounting "
-        "KILL_AT={} KILL_AFTER={} "
-        "timeout 120 /opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
-        "hyperpod.lifecycle.site --tags accounting; echo status $?"
-    )
-    # Each run begins where the one before was killed, and must get one task further.
-    killed = []
-    for number in range(1, 40):
-        said = bash(lab, CONTROLLER, run.format(number, 0.05 + 0.15 * (number % 3)), check=False)
-        if "status 137" not in said:
-            assert said.rstrip().endswith("status 0"), said
-            break
-        killed.append(next(line for line in said.splitlines() if line.startswith("killed at")))
-    assert len(set(killed)) >= 12, killed
-    applied(lab)
+    # Each run begins where the one before was killed.
+    ends = [
+        killed(lab, CONTROLLER, "accounting", at=place, after=0.05 + 0.15 * (number % 3))[0]
+        for number, place in enumerate(tasks)
+    ]
+    assert ends.count(KILLED) >= 14, list(zip(tasks, ends, strict=True))
+    applied(lab, CONTROLLER)
     assert bash(lab, CONTROLLER, STATE) == undisturbed
-    assert applied(lab) == 0
+    assert applied(lab, CONTROLLER) == 0
     assert holders(lab, SECRET) == sorted([SECRET, f"{ETC}/slurmdbd.conf"])

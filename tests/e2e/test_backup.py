@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from conftest import lab_called, shape
+from nodes import CONTROLLER, bash
 
+from hyperpod_lab.fake_aws import FakeAws
 from hyperpod_lab.lab import Lab
 
-CONTROLLER, COMPUTE = "controller-machine-1", "compute-nodes-1"
-PLACE = "/root/backups"
+PLACE, BUCKET = "/root/backups", "s3://sagemaker-backups/slurm"
 PYTHON = "/opt/hyperpod-lifecycle/current/bin/python3"
 NAMES = "sacct --allusers --noheader --parsable2 --allocations --format=jobname,state | sort"
 
@@ -41,10 +42,6 @@ def lab(upload: Callable[..., Path]) -> Iterator[Lab]:
         yield lab
 
 
-def bash(lab: Lab, script: str) -> str:
-    return lab.exec(CONTROLLER, ["timeout", "120", "bash", "-c", script], check=True).stdout
-
-
 def lifecycle(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     return lab.exec(CONTROLLER, ["hyperpod-lifecycle", *words])
 
@@ -53,7 +50,7 @@ def good(lab: Lab, *words: str) -> str:
     """The path that the last line of a good run ends with."""
     done = lifecycle(lab, *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.search(rf"({PLACE}|/var/lib)/\S+$", done.stdout.strip())
+    found = re.search(rf"({PLACE}|{BUCKET}|/var/lib)/\S+$", done.stdout.strip())
     assert found, done.stdout
     return found.group()
 
@@ -61,13 +58,14 @@ def good(lab: Lab, *words: str) -> str:
 def job(lab: Lab, name: str) -> None:
     """Run a job, and wait until it is in the database."""
     recorded = f"for _ in $(seq 200); do {NAMES} | grep -q '{name}|COMPLETED' && exit 0; sleep 0.2; done; exit 1"
-    bash(lab, f"srun --job-name={name} --nodelist=$(sinfo --noheader --format=%N) true; {recorded}")
+    bash(lab, CONTROLLER, f"srun --job-name={name} --nodelist=$(sinfo --noheader --format=%N) true; {recorded}")
 
 
 def running(lab: Lab) -> str:
     """What slurmctld has been told since it was set up."""
     return bash(
         lab,
+        CONTROLLER,
         "scontrol --oneliner show reservation maintenance | grep -o 'StartTime=[^ ]* EndTime=[^ ]*'; "
         "squeue --noheader --format='%j %T %r'; scontrol --oneliner show node | grep -o 'Comment=.*' | cut -d' ' -f1; "
         "sacctmgr --noheader --parsable2 show qos format=name,priority | sort; "
@@ -79,32 +77,33 @@ def test_history_and_running_configuration_survive_a_new_controller(lab: Lab, up
     job(lab, "first")
     bash(
         lab,
+        CONTROLLER,
         "scontrol create reservation reservationname=maintenance starttime=2040-01-01T00:00:00 duration=60 users=root "
         "nodes=ALL; sbatch --hold --job-name=waiting --wrap=true; sacctmgr -i add qos urgent priority=7; "
         "scontrol update nodename=ALL comment=checked",
     )
-    before, history = running(lab), bash(lab, NAMES)
+    before, history = running(lab), bash(lab, CONTROLLER, NAMES)
     assert "waiting PENDING" in before
     assert "first|COMPLETED" in history
-    backup = good(lab, "backup", PLACE)
-    assert {"root 600"} == set(bash(lab, f"find {PLACE} -type f -printf '%u %m\n'").splitlines())
+    aws = FakeAws(lab)
+    aws.start()
+    aws.install_cli(CONTROLLER)
+    bash(lab, CONTROLLER, f"aws s3 mb {BUCKET.rpartition('/')[0]}")
+    backup = good(lab, "backup", BUCKET)
     assert running(lab) == before, "Slurm goes on"
-    bash(lab, "tar --create --file=/root/kept.tar --directory=/root backups")
 
-    (lab.state / "kept.tar").write_bytes(lab.get(CONTROLLER, "/root/kept.tar"))
     # The compute node has another controller now; jobs are not what this is about.
     results = lab.replace(CONTROLLER, upload_folder=upload())
     assert [result.exit_code for result in results] == [0]
-    assert "first" not in bash(lab, NAMES)
+    assert "first" not in bash(lab, CONTROLLER, NAMES)
     assert "waiting" not in running(lab)
-    lab.put(CONTROLLER, lab.state / "kept.tar", "/root/kept.tar")
-    bash(lab, "tar --extract --file=/root/kept.tar --directory=/root")
+    aws.install_cli(CONTROLLER)
 
-    done = lifecycle(lab, "restore", PLACE, "--check")
+    done = lifecycle(lab, "restore", BUCKET, "--check")
     assert done.returncode == 0
-    assert "first" not in bash(lab, NAMES), "nothing changes in check mode"
-    good(lab, "restore", PLACE)
-    assert bash(lab, NAMES) == history
+    assert "first" not in bash(lab, CONTROLLER, NAMES), "nothing changes in check mode"
+    good(lab, "restore", BUCKET)
+    assert bash(lab, CONTROLLER, NAMES) == history
     assert running(lab) == before
     assert backup in lab.exec(CONTROLLER, ["hyperpod-lifecycle", "report"]).stdout
     again = lifecycle(lab, "apply")
@@ -114,28 +113,30 @@ def test_history_and_running_configuration_survive_a_new_controller(lab: Lab, up
 def test_a_newer_state_is_not_replaced_unless_told_and_never_lost(lab: Lab, upload: Callable[..., Path]) -> None:
     results = lab.up(upload_folder=upload())
     assert [result.exit_code for result in results] == [0, 0], [result.summary for result in results]
+    good(lab, "backup", PLACE)
+    assert {"root 600"} == set(bash(lab, CONTROLLER, f"find {PLACE} -type f -printf '%u %m\n'").splitlines())
     job(lab, "later")
     refused = lifecycle(lab, "restore", PLACE)
     assert refused.returncode == 4
     assert re.search(r"would lose \d+ jobs? of the time since .*--replace-newer", refused.stderr)
-    assert "later|COMPLETED" in bash(lab, NAMES)
+    assert "later|COMPLETED" in bash(lab, CONTROLLER, NAMES)
     kept = good(lab, "restore", PLACE, "--replace-newer")
-    assert "later" not in bash(lab, NAMES)
+    assert "later" not in bash(lab, CONTROLLER, NAMES)
     good(lab, "restore", kept, "--replace-newer")
-    assert "later|COMPLETED" in bash(lab, NAMES)
+    assert "later|COMPLETED" in bash(lab, CONTROLLER, NAMES)
 
 
 def test_a_damaged_backup_and_a_database_that_refuses_change_nothing(lab: Lab) -> None:
-    before = bash(lab, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd")
-    bash(lab, f"cp -r {PLACE} /root/damaged; truncate --size=-9 /root/damaged/*/*/accounting.sql")
+    before = bash(lab, CONTROLLER, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd")
+    bash(lab, CONTROLLER, f"cp -r {PLACE} /root/damaged; truncate --size=-9 /root/damaged/*/*/accounting.sql")
     refused = lifecycle(lab, "restore", "/root/damaged", "--replace-newer")
     assert refused.returncode == 4
     assert "is not as it was written" in refused.stderr
-    assert bash(lab, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd") == before
+    assert bash(lab, CONTROLLER, f"{NAMES}; systemctl show --property=MainPID slurmctld slurmdbd") == before
     lab.put(CONTROLLER, SPOIL.encode(), "/root/spoil.py")
-    bash(lab, f"rm -r /root/damaged; cp -r {PLACE} /root/damaged; {PYTHON} /root/spoil.py /root/damaged/*/*")
+    bash(lab, CONTROLLER, f"cd /root; rm -r damaged; cp -r {PLACE} damaged; {PYTHON} spoil.py damaged/*/*")
     refused = lifecycle(lab, "restore", "/root/damaged", "--replace-newer")
     assert refused.returncode == 4
     assert "all is as it was before" in refused.stderr
-    assert bash(lab, NAMES) == before.split("MainPID")[0]
+    assert bash(lab, CONTROLLER, NAMES) == before.split("MainPID")[0]
     assert lifecycle(lab, "apply").returncode == 0

@@ -12,32 +12,45 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import changed_tasks, lab_called, shape, snapshot, wait_for
+from conftest import lab_called, shape, snapshot
+from nodes import COMPUTE, CONTROLLER, GROUP_VARS, LOGIN, apply, changed_tasks, last_line, must, wait_for
 
 from hyperpod_lab.lab import Lab
 
-CONTROLLER, LOGIN, COMPUTE = "controller-machine-1", "login-group-1", "compute-nodes-1"
 PARTITION = "ml.trn1.32xlarge"
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def lab(hyperpod_lifecycle: Command) -> Iterator[Lab]:
     with lab_called("e2e") as lab:
+        must(hyperpod_lifecycle("lab", "up", "--name", lab.name, "--no-scripts"))
         yield lab
+
+
+def units_and_slurm(lab: Lab, node: str) -> list[str]:
+    """A node but for the program itself, its log, and the folders in which these are new."""
+    ours = (
+        "/opt/hyperpod-lifecycle",
+        "/etc/hyperpod-lifecycle",
+        "/var/log/provision",
+        "/usr/local/bin/hyperpod-lifecycle",
+    )
+    folders = ("/opt ", "/etc ", "/var/log ", "/usr/local/bin ")
+    return [line for line in snapshot(lab, node).splitlines() if not line.startswith((*ours, *folders))]
 
 
 def srun(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     return lab.exec(LOGIN, ["timeout", "60", "srun", *words], user="ubuntu", timeout=90)
 
 
-def apply(lab: Lab, node: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return lab.exec(node, ["hyperpod-lifecycle", "apply", *words])
-
-
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stdout + done.stderr).strip().splitlines()[-1]
+@pytest.mark.parametrize("node", [CONTROLLER, LOGIN, COMPUTE])
+def test_check_and_diff_on_a_bare_node_change_nothing(lab: Lab, upload: Callable[..., Path], node: str) -> None:
+    before = units_and_slurm(lab, node)
+    lab.put(node, upload(), "/tmp/src")
+    must(lab.exec(node, ["bash", "/tmp/src/on_create.sh", "--check", "--diff"]))
+    assert units_and_slurm(lab, node) == before
 
 
 def test_up_ends_with_an_idle_partition_and_a_sentence_per_node(lab: Lab, hyperpod_lifecycle: Command) -> None:
@@ -94,7 +107,7 @@ def test_a_mistyped_tag_is_an_error(lab: Lab) -> None:
 
 
 def test_a_mistyped_setting_stops_before_any_change(lab: Lab) -> None:
-    path = "/etc/hyperpod-lifecycle/inventory/group_vars/compute.yml"
+    path = f"{GROUP_VARS}/compute.yml"
     lab.put(COMPUTE, b"slurm_restart_secnods: 3\n", path)
     done = apply(lab, COMPUTE)
     lab.exec(COMPUTE, ["rm", path], check=True)
@@ -103,7 +116,7 @@ def test_a_mistyped_setting_stops_before_any_change(lab: Lab) -> None:
 
 
 def test_a_setting_reaches_the_node_it_is_for(lab: Lab) -> None:
-    path = "/etc/hyperpod-lifecycle/inventory/group_vars/instance_group_compute_nodes.yml"
+    path = f"{GROUP_VARS}/instance_group_compute_nodes.yml"
     lab.put(COMPUTE, b"slurm_log_size: 7M\n", path)
     done = apply(lab, COMPUTE, "--tags", "slurm")
     lab.exec(COMPUTE, ["rm", path], check=True)
@@ -131,7 +144,7 @@ def test_a_run_killed_at_any_moment_leaves_nothing_that_hinders_the_next(lab: La
 def test_slurmd_survives_a_controller_that_comes_later(lab: Lab) -> None:
     lab.exec(CONTROLLER, ["systemctl", "stop", "slurmctld"], check=True)
     lab.exec(COMPUTE, ["systemctl", "restart", "--no-block", "slurmd"], check=True)
-    path = "/etc/hyperpod-lifecycle/inventory/group_vars/all.yml"
+    path = f"{GROUP_VARS}/all.yml"
     lab.put(COMPUTE, b"slurm_daemon_wait_seconds: 2\n", path)
     done = apply(lab, COMPUTE)
     lab.exec(COMPUTE, ["rm", path], check=True)
@@ -147,7 +160,7 @@ def test_a_broken_daemon_is_told_with_its_last_words(lab: Lab) -> None:
         ["bash", "-c", "cp -p /etc/munge/munge.key /root/munge.key && head -c 128 /dev/zero >/etc/munge/munge.key"],
     )
     lab.exec(COMPUTE, ["bash", "-c", "systemctl restart munge && systemctl restart --no-block slurmd"], check=True)
-    path = "/etc/hyperpod-lifecycle/inventory/group_vars/all.yml"
+    path = f"{GROUP_VARS}/all.yml"
     lab.put(COMPUTE, b"slurm_daemon_wait_seconds: 2\n", path)
     done = apply(lab, COMPUTE)
     lab.exec(
@@ -217,15 +230,3 @@ def test_misspelt_controller_group_stops_every_node_before_any_change(
             for group in ("controller-machine", "login-group", "compute-nodes"):
                 assert group in result.summary
             assert units_and_slurm(bad, result.node.name) == before[result.node.name]
-
-
-def units_and_slurm(lab: Lab, node: str) -> list[str]:
-    """A node but for the program itself, its log, and the folders in which these are new."""
-    ours = (
-        "/opt/hyperpod-lifecycle",
-        "/etc/hyperpod-lifecycle",
-        "/var/log/provision",
-        "/usr/local/bin/hyperpod-lifecycle",
-    )
-    folders = ("/opt ", "/etc ", "/var/log ", "/usr/local/bin ")
-    return [line for line in snapshot(lab, node).splitlines() if not line.startswith((*ours, *folders))]

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import nodes
 import pytest
 import yaml
-from conftest import changed_tasks, lab_called, shape, wait_for
+from conftest import lab_called, shape
+from nodes import COMPUTE, CONTROLLER, GROUP_VARS, KILLED, LOGIN, bash, killed, must, wait_for
 
 from hyperpod_lab.downloads import ARCHITECTURE, Downloads, package, sha256
 from hyperpod_lab.lab import Lab
 
-CONTROLLER, LOGIN, COMPUTE = "controller-machine-1", "login-group-1", "compute-nodes-1"
 NVME, VOLUME = "/opt/dlami/nvme", "/opt/sagemaker"
 ETC = "/opt/slurm/etc"
 TOOLKIT = (
@@ -29,7 +30,7 @@ TOOLKIT = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
-SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/hyperpod.yml"
+SETTINGS = f"{GROUP_VARS}/hyperpod.yml"
 BIN = "/opt/hyperpod-lifecycle/current/bin"
 
 #: A disk, as far as the kernel and Docker can tell.
@@ -43,21 +44,6 @@ for file in $(ldd /usr/bin/sleep | grep -o '/[^ ]*'); do
 done
 tar -C /srv/image -c . | docker import - sleeper:1
 """
-
-#: Ends Ansible the hard way as soon as a task has changed something, before the next one begins.
-KILLER = """\
-import os, signal
-from ansible.plugins.callback import CallbackBase
-
-class CallbackModule(CallbackBase):
-    CALLBACK_VERSION, CALLBACK_NAME, CALLBACK_NEEDS_ENABLED = 2.0, "killer", True
-
-    def v2_runner_on_ok(self, result):
-        if result._result.get("changed"):
-            os.write(1, f"killed after {result._task.get_name()}\\n".encode())
-            os.killpg(0, signal.SIGKILL)
-"""
-
 
 #: The nodes' settings; a test may have others for a while.
 BASE: dict[str, object] = {"containers_enabled": True}
@@ -89,27 +75,13 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
         yield lab
 
 
-def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
-    done = lab.exec(node, ["bash", "-c", script], check=check)
-    return done.stdout + ("" if check else done.stderr)
-
-
-def apply(lab: Lab, node: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return lab.exec(node, ["hyperpod-lifecycle", "apply", "--tags", "containers", *words])
-
-
-def applied(lab: Lab, node: str, *words: str) -> int:
-    """How much a good run changed."""
-    done = apply(lab, node, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return changed_tasks(done.stdout.strip().splitlines()[-1])
+#: Runs of this concern alone.
+apply, applied = (partial(run, tags="containers") for run in (nodes.apply, nodes.applied))
 
 
 def last_line(lab: Lab, node: str) -> str:
     """That of a run which ends with 0, whatever it says."""
-    done = apply(lab, node)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip().splitlines()[-1]
+    return must(apply(lab, node))
 
 
 def set_to(lab: Lab, node: str, **settings: object) -> None:
@@ -381,19 +353,11 @@ def test_a_run_killed_after_any_change_is_completed_by_the_next(lab: Lab) -> Non
     rm {ETC}/plugstack.conf.d/pyxis.conf; systemctl daemon-reload
     """
     bash(lab, LOGIN, undo)
-    lab.put(LOGIN, KILLER.encode(), "/root/kill/killer.py")
-    run = (
-        "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer setsid --wait timeout 120 "
-        f"{BIN}/ansible-playbook -i /etc/hyperpod-lifecycle/inventory hyperpod.lifecycle.site --tags containers "
-        "--extra-vars ansible_connection=hyperpod.lifecycle.warm; "
-        "echo status $?"
-    )
-    killed = []
-    while "status 137" in (said := bash(lab, LOGIN, run, check=False)):
-        killed.append(next(line for line in said.splitlines() if line.startswith("killed after")))
-        assert len(set(killed)) == len(killed), killed
-    assert said.rstrip().endswith("status 0"), said
-    assert len(killed) >= 14, killed
+    tasks = []
+    while (end := killed(lab, LOGIN, "containers"))[0] == KILLED:
+        tasks.append(end[1][-1])
+        assert len(set(tasks)) == len(tasks), tasks
+    assert len(tasks) >= 14, tasks
     assert applied(lab, LOGIN) == 0
     assert bash(lab, LOGIN, "docker info --format='{{.DockerRootDir}}'").strip() == f"{NVME}/docker/data-root"
     assert "docker" in bash(lab, LOGIN, "id ubuntu")

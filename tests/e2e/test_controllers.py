@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two controllers with one state: from their first start at the same moment to the death of the primary.
+"""Two controllers with one state and one database: from their first start to the death of the primary and a new backup.
 
 The tests of this module share one lab and follow each other.
 """
@@ -8,38 +8,50 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import nodes
 import pytest
-from conftest import changed_tasks, lab_called, shape
+from accounting import PARAMETERS, SETTINGS
+from conftest import THOROUGH, lab_called, shape
+from nodes import COMPUTE, KILLED, bash, killed, must, wait_for
 
+from hyperpod_lab.database import Database
 from hyperpod_lab.lab import Lab
 
-PRIMARY, BACKUP, COMPUTE = "controller-machine-1", "controller-machine-2", "compute-nodes-1"
-CONTROLLERS = (PRIMARY, BACKUP)
+PRIMARY, BACKUP = CONTROLLERS = ("controller-machine-1", "controller-machine-2")
 LUSTRE = "fs-12345678a90b01cde.fsx.us-west-2.amazonaws.com"
 CLUSTER = "your-hyperpod-cluster"
 BELOW = f"aws/hyperpod/{CLUSTER}"
 SHARED = f"/fsx/{BELOW}"
-SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/controller.yml"
+HOST = "otter.c0ffee.us-west-2.rds.amazonaws.com"
+PASSWORD = "onlyForTheseTwo1"
+SECRET, CA = "/etc/database-password", "/etc/database-ca.pem"
+#: First starts at the same moment, beside that of the lab itself.
+ROUNDS = 10 if THOROUGH else 1
 #: SlurmctldTimeout, and what Slurm may need on top of it: a heartbeat seen twice and pings that time out.
 TIMEOUT, SLACK = 10, 60
 #: In another partition and region than the cluster.
 TOPIC = "arn:aws-us-gov:sns:us-gov-west-1:111122223333:slurm"
-PARAMETERS = {
-    "version": "1.0.0",
-    "workload_manager": "slurm",
-    "controller_group": "controller-machine",
-    "login_group": "login-group",
-    "worker_groups": [{"instance_group_name": "compute-nodes", "partition_name": "dev-1"}],
+TWO = {
+    **PARAMETERS,
     "fsx_dns_name": LUSTRE,
     "fsx_mountname": "1abcdefg",
-    "slurm_configurations": {"slurm_shared_directory": "/fsx", "slurm_sns_arn": TOPIC},
+    "slurm_configurations": {
+        "slurm_database_endpoint": HOST,
+        "slurm_database_user": "slurm",
+        "slurm_shared_directory": "/fsx",
+        "slurm_sns_arn": TOPIC,
+    },
 }
+GROUP_VARS = f"""\
+accounting_external_password_file: {SECRET}
+accounting_external_ca: {CA}
+controllers_takeover_seconds: {TIMEOUT}
+"""
 #: In the AWS CLI's place on the backup: writes down what it is told. The primary has none.
 FAKE_AWS = b"""\
 #!/bin/sh
@@ -52,7 +64,7 @@ CONTROLS = "/var/lib/hyperpod-controllers/controls"
 
 #: Back to what the image was, on one controller; the shared folder is emptied on the host.
 WIPE = """
-systemctl stop slurmctld-standby.path slurmctld; rm -rf /var/spool/slurmctld* /var/lib/hyperpod-controllers \
+systemctl stop slurmctld-standby.path; systemctl disable --now slurmctld slurmdbd; rm -rf /var/spool/slurmctld* /var/lib/hyperpod-controllers \
     /usr/local/lib/hyperpod-lifecycle /etc/systemd/system/slurmctld-standby.* \
     /etc/systemd/system/slurmctld.service.d/shared-state.conf
 install -d -o slurm -g slurm /var/spool/slurmctld; : >/opt/slurm/etc/accounting.conf; systemctl daemon-reload
@@ -68,52 +80,46 @@ ls {SHARED}/var/spool
 """
 
 
+#: Runs of this concern alone.
+apply, applied, refused = (partial(run, tags="controllers") for run in (nodes.apply, nodes.applied, nodes.refused))
+
+
 @pytest.fixture(scope="module")
-def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("controllers") / "src"
-    shutil.copytree(upload(), folder)
-    parameters = folder / "provisioning_parameters.json"
-    parameters.write_text(json.dumps(PARAMETERS))
-    settings = folder / "inventory/group_vars/controller.yml"
+def folder(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("controllers") / "src"
+    shutil.copytree(upload(), made)
+    (made / "provisioning_parameters.json").write_text(json.dumps(TWO))
+    settings = made / "inventory/group_vars" / Path(SETTINGS).name
     settings.parent.mkdir(exist_ok=True)
-    settings.write_text(f"accounting_enabled: false\ncontrollers_takeover_seconds: {TIMEOUT}\n")
+    settings.write_text(GROUP_VARS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def lab(folder: Path) -> Iterator[Lab]:
     with lab_called("heads") as lab:
         counts = {"controller_machine": 2, "login_group": 0, "compute_nodes": 1}
-        results = lab.up(shape(parameters=parameters, **counts), upload_folder=folder)
+        lab.up(shape(parameters=folder / "provisioning_parameters.json", **counts), scripts=False)
+        database = Database(lab.services, HOST)
+        database.start()
+        database.account("slurm", PASSWORD, "slurm\\_acct\\_db")
+        for node in CONTROLLERS:
+            prepare(lab, node)
+        results = lab.up(upload_folder=folder)
         assert [result.exit_code for result in results] == [0, 0, 0], [result.summary for result in results]
         yield lab
 
 
-def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
-    done = lab.exec(node, ["timeout", "240", "bash", "-c", script], check=check)
-    return done.stdout + ("" if check else done.stderr)
+def prepare(lab: Lab, node: str) -> None:
+    """What an administrator puts on a controller."""
+    lab.put(node, PASSWORD.encode(), SECRET, mode=0o600)
+    lab.put(node, Database(lab.services, HOST).ca, CA)
 
 
-def wait_for(lab: Lab, node: str, command: str, seconds: float = 60) -> float:
-    """Until a shell command succeeds in a node; how long that took."""
-    begin = time.monotonic()
-    while (done := lab.exec(node, ["timeout", "60", "bash", "-c", command])).returncode != 0:
-        assert time.monotonic() < begin + seconds, f"{command}: {done.stdout}{done.stderr}"
-        time.sleep(0.5)
-    return time.monotonic() - begin
-
-
-def apply(lab: Lab, node: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return lab.exec(node, ["timeout", "200", "hyperpod-lifecycle", "apply", *words], timeout=240)
-
-
-def applied(lab: Lab, node: str, *words: str) -> int:
-    """How much a good run changed."""
-    done = apply(lab, node, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return changed_tasks(done.stdout.strip().splitlines()[-1])
-
-
-def refused(lab: Lab, node: str, *words: str) -> str:
-    """The last line of a run that must fail."""
-    done = apply(lab, node, "--tags", "controllers", *words)
-    assert done.returncode == 4, done.stdout + done.stderr
-    return done.stderr.strip().splitlines()[-1]
+def at_once(lab: Lab, *words: str) -> list[int]:
+    """How much good runs at the same moment changed."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda node: nodes.applied(lab, node, *words), CONTROLLERS))
 
 
 def wipe(lab: Lab) -> None:
@@ -143,12 +149,30 @@ def test_both_controllers_are_up_with_one_state(lab: Lab) -> None:
     assert bash(lab, BACKUP, "srun --immediate=20 hostname").strip() == lab.node(COMPUTE).host
 
 
-def test_second_run_changes_nothing(lab: Lab) -> None:
-    ask = f"systemctl show --property=MainPID slurmctld; {STATE}"
+def test_both_run_slurmdbd_and_a_job_is_known_on_each(lab: Lab) -> None:
+    bash(lab, COMPUTE, "timeout 60 srun --job-name=proof true", user="ubuntu")
     for node in CONTROLLERS:
-        before = bash(lab, node, ask)
-        assert applied(lab, node) == 0
-        assert bash(lab, node, ask) == before
+        assert bash(lab, node, "systemctl is-active slurmdbd") == "active\n"
+    for node in (*CONTROLLERS, COMPUTE):
+        wait_for(lab, node, "sacct --allusers --noheader --format=jobname,state | grep -q 'proof *COMPLETED'")
+        assert "ubuntu" in bash(lab, node, "sacctmgr --noheader show assoc format=user")
+    conf = {bash(lab, node, "cat /opt/slurm/etc/slurmdbd.conf /opt/slurm/etc/accounting.conf") for node in CONTROLLERS}
+    assert len(conf) == 1, "both have the same settings"
+
+
+def test_second_run_changes_nothing(lab: Lab) -> None:
+    ask = f"systemctl show --property=MainPID slurmctld slurmdbd; {STATE}"
+    before = [bash(lab, node, ask) for node in CONTROLLERS]
+    assert at_once(lab) == [0, 0]
+    assert [bash(lab, node, ask) for node in CONTROLLERS] == before
+
+
+def test_the_second_slurmdbd_answers_while_the_first_does_not(lab: Lab) -> None:
+    bash(lab, PRIMARY, "systemctl stop slurmdbd")
+    wait_for(lab, COMPUTE, "sacctmgr --noheader show assoc format=user | grep -q ubuntu")
+    bash(lab, PRIMARY, "systemctl start slurmdbd")
+    wait_for(lab, PRIMARY, "ss -ltn | grep -q ':6819 '")
+    wait_for(lab, BACKUP, "! ss -ltn | grep -q ':6819 '")
 
 
 def test_the_backup_takes_over_and_hands_back(lab: Lab) -> None:
@@ -195,18 +219,35 @@ def test_a_standby_reads_its_files_when_the_agent_writes_them(lab: Lab) -> None:
     assert bash(lab, PRIMARY, pid) == before[PRIMARY], "the one in charge is the agent's"
 
 
-def test_two_controllers_at_the_same_moment(lab: Lab) -> None:
-    # Unit tests race more often and with more of them; here each round costs two runs of Ansible.
-    for _ in range(4):
+def test_a_first_start_of_both_at_the_same_moment_ends_well(lab: Lab) -> None:
+    for _ in range(ROUNDS):
         wipe(lab)
-        with ThreadPoolExecutor(2) as pool:
-            changed = list(pool.map(lambda node: applied(lab, node, "--tags", "controllers"), CONTROLLERS))
-        assert min(changed) > 0
+        Database(lab.services, HOST).query("DROP DATABASE slurm_acct_db")
+        assert min(at_once(lab, "--tags", "controllers,accounting,slurm")) > 0
         assert json.loads(identity(lab).read_text())["arn"] == lab.cluster().arn
         for node in CONTROLLERS:
             wait_for(lab, node, BOTH_UP)
-    assert [applied(lab, node) for node in CONTROLLERS] == [0, 0]
+            assert bash(lab, node, "journalctl --unit=slurmdbd --since=-60s | grep -c fatal; true") == "0\n"
+            assert "ubuntu" in bash(lab, node, "sacctmgr --noheader show assoc format=user")
+    assert at_once(lab) == [0, 0]
     wait_for(lab, BACKUP, "srun --immediate=20 hostname")
+
+
+def test_a_run_killed_after_any_change_and_run_again_ends_as_an_undisturbed_one(lab: Lab) -> None:
+    undisturbed = bash(lab, BACKUP, STATE)
+    wipe(lab)
+    must(apply(lab, BACKUP, "--check", "--diff"))
+    assert not identity(lab).parent.exists()
+    # The primary has never run meanwhile, so nobody has the new state yet.
+    tasks = []
+    while (end := killed(lab, BACKUP, "controllers"))[0] == KILLED:
+        tasks.append(end[1][-1])
+        assert len(set(tasks)) == len(tasks), tasks
+    assert len(tasks) >= 5, tasks
+    assert min(at_once(lab, "--tags", "controllers,accounting,slurm")) >= 0
+    wait_for(lab, BACKUP, BOTH_UP)
+    assert bash(lab, BACKUP, STATE) == undisturbed
+    assert at_once(lab) == [0, 0]
 
 
 def test_an_older_clusters_state_is_refused_until_somebody_decides(lab: Lab) -> None:
@@ -219,15 +260,26 @@ def test_an_older_clusters_state_is_refused_until_somebody_decides(lab: Lab) -> 
     assert bash(lab, BACKUP, STATE) == before
     settings = lab.get(BACKUP, SETTINGS)
     lab.put(BACKUP, settings + f'controllers_adopt_state_of: "{old}"\n'.encode(), SETTINGS)
-    assert applied(lab, BACKUP, "--tags", "controllers") == 1
+    assert applied(lab, BACKUP) == 1
     lab.put(BACKUP, settings, SETTINGS)
-    assert [applied(lab, node, "--tags", "controllers") for node in CONTROLLERS] == [0, 0]
+    assert [applied(lab, node) for node in CONTROLLERS] == [0, 0]
 
 
 def test_without_a_shared_folder_nothing_is_changed(lab: Lab) -> None:
     before = bash(lab, BACKUP, STATE)
     for folder, reason in ((None, "2 controllers need a folder"), ("/var/lib", "cannot be shared")):
-        given = {**PARAMETERS, "slurm_configurations": {"slurm_shared_directory": folder}}
+        given = {**TWO, "slurm_configurations": {"slurm_shared_directory": folder}}
         lab.put(BACKUP, json.dumps(given).encode(), "/root/parameters.json")
         assert reason in refused(lab, BACKUP, "--provisioning-parameters", "/root/parameters.json")
     assert bash(lab, BACKUP, STATE) == before
+
+
+def test_another_backup_takes_the_place_of_the_first(lab: Lab, folder: Path) -> None:
+    lab.replace(BACKUP, scripts=False)
+    prepare(lab, BACKUP)
+    results = lab.up(upload_folder=folder)
+    assert [result.exit_code for result in results] == [0, 0, 0], [result.summary for result in results]
+    for node in (*CONTROLLERS, COMPUTE):
+        wait_for(lab, node, BOTH_UP)
+    bash(lab, BACKUP, "srun --immediate=20 hostname")
+    assert at_once(lab) == [0, 0]

@@ -13,22 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from accounting import (
-    COMPUTE,
-    CONTROLLER,
-    ETC,
-    LOGIN,
-    PARAMETERS,
-    SETTINGS,
-    applied,
-    bash,
-    holders,
-    refused,
-    run_job,
-    wait_for_job,
-    watch,
-)
+from accounting import ETC, PARAMETERS, SETTINGS, holders, run_job, wait_for_job, watch
 from conftest import lab_called, shape
+from nodes import COMPUTE, CONTROLLER, LOGIN, applied, bash, refused
 
 from hyperpod_lab.database import Database
 from hyperpod_lab.fake_aws import FakeAws
@@ -103,7 +90,7 @@ def test_the_records_are_there_and_nowhere_else(lab: Lab, database: Database) ->
 def test_second_run_changes_nothing(lab: Lab) -> None:
     ask = f"sha256sum {SECRET} {ETC}/*.conf; systemctl show --property=MainPID slurmdbd slurmctld"
     before = bash(lab, CONTROLLER, ask)
-    assert applied(lab) == 0
+    assert applied(lab, CONTROLLER) == 0
     assert bash(lab, CONTROLLER, ask) == before
     modes = bash(lab, CONTROLLER, f"stat -c '%U %a' {SECRET} {ETC}/slurmdbd.conf").split("\n")
     assert modes[:2] == ["root 600", "slurm 600"]
@@ -131,7 +118,7 @@ def test_no_run_shows_the_password(lab: Lab, good: bool) -> None:
     assert (int(shown), int(status)) == (0, 0 if good else 4)
     assert int(lines) > 50, "the run has said a lot"
     assert seen == []
-    applied(lab, "--tags", "accounting")
+    applied(lab, CONTROLLER, tags="accounting")
     assert holders(lab, SECRET) == sorted([SECRET, f"{ETC}/slurmdbd.conf"])
 
 
@@ -141,10 +128,10 @@ def test_a_rotated_secret_is_taken_and_restarts_slurmdbd_alone(lab: Lab, databas
     pids = "systemctl show --property=MainPID --value slurmdbd slurmctld"
     before = bash(lab, CONTROLLER, pids).split()
     # The copy of the secret, slurmdbd.conf, and slurmdbd.
-    assert applied(lab) == 3
+    assert applied(lab, CONTROLLER) == 3
     after = bash(lab, CONTROLLER, pids).split()
     assert (before[0] != after[0], before[1] == after[1]) == (True, True)
-    assert applied(lab) == 0
+    assert applied(lab, CONTROLLER) == 0
     run_job(lab, "rotated")
     wait_for_job(lab, "rotated")
 
@@ -152,7 +139,7 @@ def test_a_rotated_secret_is_taken_and_restarts_slurmdbd_alone(lab: Lab, databas
 def test_a_password_that_slurmdbd_conf_cannot_hold_is_refused(lab: Lab) -> None:
     before = bash(lab, CONTROLLER, f"cat {ETC}/*.conf {SECRET} | sha256sum")
     put_secret(lab, 'a "quoted" word')
-    said = refused(lab)
+    said = refused(lab, CONTROLLER, tags="accounting")
     assert "double quote" in said
     assert "quoted" not in said
     assert bash(lab, CONTROLLER, f"cat {ETC}/*.conf {SECRET} | sha256sum") == before
@@ -177,7 +164,7 @@ def test_what_is_wrong_is_named_and_nothing_is_changed(lab: Lab, settings: dict[
     ask = f"cd {ETC}; sha256sum *.conf {SECRET}; systemctl show --property=MainPID slurmdbd"
     before = bash(lab, CONTROLLER, ask)
     set_up(lab, accounting_wait_seconds=5, **settings)
-    assert said in refused(lab)
+    assert said in refused(lab, CONTROLLER, tags="accounting")
     assert bash(lab, CONTROLLER, ask) == before
 
 
@@ -185,12 +172,12 @@ def test_a_database_that_is_down_is_one_clear_error_in_time(lab: Lab, database: 
     set_up(lab, accounting_wait_seconds=5)
     database.stop()
     begin = time.monotonic()
-    said = refused(lab)
+    said = refused(lab, CONTROLLER, tags="accounting")
     assert time.monotonic() - begin < 60
     assert f"no database answers on {HOST}:3306 within 5 s: Connection refused" in said
     database.resume()
     set_up(lab)
-    applied(lab)
+    applied(lab, CONTROLLER)
     run_job(lab, "again")
     wait_for_job(lab, "again")
 
@@ -199,14 +186,14 @@ def test_history_goes_along_to_a_database_on_the_controller_and_back(lab: Lab) -
     jobs = ["proof", "rotated", "again"]
     local = {"accounting_external_host": "", "accounting_wait_seconds": 60}
     set_up(lab, **local)
-    assert "accounting_move" in refused(lab)
-    for number, place in enumerate((local, {}, local)):
+    assert "accounting_move" in refused(lab, CONTROLLER, tags="accounting")
+    for number, place in enumerate((local, {})):
         set_up(lab, accounting_move=True, **place)
-        applied(lab)
-        assert applied(lab) == 0
+        applied(lab, CONTROLLER)
         where = bash(lab, CONTROLLER, f"grep StorageHost {ETC}/slurmdbd.conf")
         assert where == f"StorageHost={'localhost' if place else HOST}\n"
         jobs.append(f"move{number}")
         run_job(lab, jobs[-1])
         for job in jobs:
             wait_for_job(lab, job)
+    assert applied(lab, CONTROLLER) == 0

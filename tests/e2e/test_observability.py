@@ -11,17 +11,19 @@ import itertools
 import json
 import platform
 import shutil
-import subprocess
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nodes
 import pytest
 import yaml
-from conftest import ROOT, changed_tasks, lab_called
+from conftest import ROOT, THOROUGH, lab_called
+from nodes import GROUP_VARS, bash
 
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
@@ -46,9 +48,11 @@ LUSTRE = {
     "MountPath": "/fsx",
 }
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-SETTINGS = "/etc/hyperpod-lifecycle/inventory/group_vars/all.yml"
+SETTINGS = f"{GROUP_VARS}/all.yml"
 ENVIRONMENT = "/etc/hyperpod-lifecycle/observability.env"
 DCGM = "hyperpod-dcgm-exporter"
+#: Seconds that the receiver is away.
+OUTAGE = 120 if THOROUGH else 15
 TRUST = "/usr/local/share/ca-certificates/fake_amp.crt"
 
 #: Archives as their makers lay them out, with Debian's programs in them, and the fake of slurm_exporter.
@@ -207,20 +211,8 @@ def put_keys(lab: Lab, node: str, access_key: str, secret_key: str) -> None:
     lab.put(node, text.encode(), ENVIRONMENT, mode=0o600)
 
 
-def bash(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
-    done = lab.exec(node, ["bash", "-c", script], check=check)
-    return done.stdout + ("" if check else done.stderr)
-
-
-def apply(lab: Lab, node: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return lab.exec(node, ["hyperpod-lifecycle", "apply", "--tags", "observability", *words])
-
-
-def applied(lab: Lab, node: str, *words: str) -> int:
-    """How much a run that is in order changed."""
-    done = apply(lab, node, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return changed_tasks(done.stdout.strip().splitlines()[-1])
+#: Runs of this concern alone.
+apply, applied = (partial(run, tags="observability") for run in (nodes.apply, nodes.applied))
 
 
 def query(lab: Lab, expression: str) -> list[dict[str, Any]]:
@@ -329,13 +321,13 @@ def test_nothing_is_lost_while_the_receiver_is_away(on: Lab) -> None:
     begin = time.time()
     on.services.stop("receiver")
     refused = counts(on).get("503", 0)
-    eventually(lambda: time.time() > begin + 15)
+    eventually(lambda: time.time() > begin + OUTAGE, 2 * OUTAGE)
     assert counts(on)["503"] > refused, "it was asked meanwhile"
     on.services.resume("receiver")
     # Until it listens curl fails, and the loop asks again; the loop's limit is what fails the test.
     ready = ["sh", "-c", "curl --silent --fail http://localhost:9090/-/ready || true"]
     eventually(lambda: on.services.exec("receiver", ready).stdout)
-    eventually(lambda: len(query(on, f'timestamp(up{{job="node"}}) > {begin + 20}')) == 3, 90)
+    eventually(lambda: len(query(on, f'timestamp(up{{job="node"}}) > {begin + OUTAGE + 5}')) == 3, 90)
     seconds = int(time.time() - begin) + 10
     series = query(on, f'up{{job="node"}}[{seconds}s]')
     assert len(series) == 3

@@ -139,7 +139,9 @@ def test_main_is_a_table_of_contents(role: Path) -> None:
         assert verdict["tags"] == phases
         contents = concern["block"]
     for task in contents:
-        assert set(task) <= {"name", "ansible.builtin.import_tasks", "tags", "when"}
+        assert set(task) <= {"name", "ansible.builtin.import_tasks", "ansible.builtin.include_tasks", "tags", "when"}
+        if included := task.get("ansible.builtin.include_tasks"):
+            assert included["apply"] == {"tags": task["tags"]}, "else its tasks do not run with --tags of a phase"
         assert set(task["tags"]) <= set(phases)
         if len(task["tags"]) == 1:
             seen += task["tags"]
