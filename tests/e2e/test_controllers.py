@@ -64,7 +64,8 @@ CONTROLS = "/var/lib/hyperpod-controllers/controls"
 
 #: Back to what the image was, on one controller; the shared folder is emptied on the host.
 WIPE = """
-systemctl stop slurmctld-standby.path; systemctl disable --now slurmctld slurmdbd; rm -rf /var/spool/slurmctld* /var/lib/hyperpod-controllers \
+systemctl stop slurmctld-standby.path; systemctl disable --now slurmctld slurmdbd
+rm -rf /var/spool/slurmctld* /var/lib/hyperpod-controllers \
     /usr/local/lib/hyperpod-lifecycle /etc/systemd/system/slurmctld-standby.* \
     /etc/systemd/system/slurmctld.service.d/shared-state.conf
 install -d -o slurm -g slurm /var/spool/slurmctld; : >/opt/slurm/etc/accounting.conf; systemctl daemon-reload

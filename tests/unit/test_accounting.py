@@ -60,6 +60,20 @@ def test_what_slurmdbd_conf_cannot_hold_has_a_reason(word: str, reason: str) -> 
     assert reason in accounting.unfit(word)
 
 
+def test_blocks_of_several_concerns_settle_at_once() -> None:
+    names = ("controllers", "accounting", "observability")
+    text = "Theirs=1\n"
+    for name in names:
+        text = accounting.with_block(text, name, {f"{name}Key": 1})
+    for name in names:
+        assert accounting.with_block(text, name, {f"{name}Key": 1}) == text
+    changed = accounting.with_block(text, "accounting", {"accountingKey": 2})
+    assert changed == text.replace("accountingKey=1", "accountingKey=2")
+    gone = accounting.with_block(text, "accounting", {})
+    assert "accounting" not in gone
+    assert accounting.block_settings(gone, "observability") == {"observabilityKey": "1"}
+
+
 def test_settings_stand_once_whatever_was_there() -> None:
     theirs = "# mine\nAccountingStorageHost=a\n\naccountingstoragetype = b\nAccountingStorageTRES=gres/gpu\n" * 2
     once = accounting.with_block(theirs, "accounting", STORAGE)

@@ -87,16 +87,17 @@ def _key(line):
 
 
 def split_block(text, name):
-    """A file without the block of this name, and the block's lines."""
-    outside, inside, within = [], [], False
+    """The lines above the block of this name, in it, and below it; without such a block all are above."""
+    above, inside, below = [], [], []
+    now = above
     for line in text.splitlines():
         if line == BEGIN.format(name):
-            within = True
+            now = inside
         elif line == END.format(name):
-            within = False
+            now = below
         else:
-            (inside if within else outside).append(line)
-    return outside, inside
+            now.append(line)
+    return above, inside, below
 
 
 def block_settings(text, name):
@@ -104,16 +105,25 @@ def block_settings(text, name):
     return dict(slurm.parameters("\n".join(split_block(text, name)[1])))
 
 
+def without_block(text, name):
+    """What others have in a file."""
+    above, _inside, below = split_block(text, name)
+    return "\n".join([*above, *below])
+
+
 def with_block(text, name, settings, several=()):
     """The file in which these settings stand once, in a block of this name; what others have set stays.
 
-    Of `several` there may be more than one, so those of others stay too. Without settings there is no block.
+    A block stays where it is: if each moved to the end, two would never be done. Of `several` settings there may be more
+    than one, so those of others stay too. Without settings there is no block.
     """
     keys = {key.lower() for key in settings if key not in several}
-    lines = [line for line in split_block(text, name)[0] if _key(line) not in keys]
+    above, _inside, below = split_block(text, name)
     block = [BEGIN.format(name), *(f"{key}={value}" for key, value in settings.items()), END.format(name)]
-    block = block if settings else []
-    return "".join(line + "\n" for line in [*lines, *block])
+    lines = [line for line in above if _key(line) not in keys]
+    lines += block if settings else []
+    lines += [line for line in below if _key(line) not in keys]
+    return "".join(line + "\n" for line in lines)
 
 
 def with_include(text, file):

@@ -43,7 +43,7 @@ def parameters(path, block):
         include = _INCLUDE.match(line)
         if include:
             text = _read(os.path.join(folder, include[1]))
-            found += slurm.parameters("\n".join(accounting.split_block(text, block)[0]))
+            found += slurm.parameters(accounting.without_block(text, block))
         else:
             found += slurm.parameters(line)
     return found

@@ -144,7 +144,7 @@ def main():
         module.exit_json(changed=True, settings=settings, note="")
     try:
         main_before, before = read(slurm_conf), read(path)
-        others = "\n".join(accounting.split_block(before, block)[0])
+        others = accounting.without_block(before, block)
         refuse_others(slurm_conf, main_before, settings, ours)
         refuse_others(path, others, settings, ours)
         several = module.params["several"]
