@@ -357,7 +357,8 @@ def test_what_is_not_signed_or_not_rightly_is_refused_and_the_run_says_so(on: La
 def test_a_second_run_restarts_nothing(on: Lab) -> None:
     def unchanged(node: str) -> bool:
         before = running(on, node)
-        return applied(on, node) == 0 and running(on, node) == before
+        # All concerns: several of them have settings in Slurm's files.
+        return nodes.applied(on, node) == 0 and running(on, node) == before
 
     with ThreadPoolExecutor() as pool:
         assert list(pool.map(unchanged, NODES)) == [True, True, True]
