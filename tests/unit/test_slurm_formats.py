@@ -120,7 +120,7 @@ UNIT = "[Service]\nType=notify\nExecStart=/opt/slurm/sbin/slurmd --systemd {opti
     ],
 )
 def test_drop_in_replaces_what_other_scripts_have_put_into_the_unit(options: str) -> None:
-    lines = slurm.drop_in(UNIT.format(options=options), "10.0.0.9:6817", 10).splitlines()
+    lines = slurm.drop_in("slurmd", UNIT.format(options=options), "10.0.0.9:6817", 10).splitlines()
     assert lines.index("ExecStart=") < lines.index(
         "ExecStart=/opt/slurm/sbin/slurmd --systemd $SLURMD_OPTIONS --conf-server 10.0.0.9:6817"
     )
@@ -141,5 +141,8 @@ def test_the_command_of_a_unit(unit: str, expected: str) -> None:
     assert slurm.exec_start(unit) == expected
 
 
-def test_drop_in_of_slurmctld_has_no_conf_server() -> None:
-    assert "ExecStart" not in slurm.drop_in(UNIT.format(options=""), "", 10)
+def test_drop_in_of_slurmctld_has_no_conf_server_and_lets_it_end_in_its_time() -> None:
+    text = slurm.drop_in("slurmctld", UNIT.format(options=""), "", 10)
+    assert "ExecStart" not in text
+    assert "TimeoutStopSec" not in text
+    assert "TimeoutStopSec" in slurm.drop_in("slurmdbd", UNIT.format(options=""), "", 10)

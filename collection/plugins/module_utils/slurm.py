@@ -178,8 +178,8 @@ def exec_start(unit):
     return commands[-1] if commands else ""
 
 
-def drop_in(unit, conf_server, restart_seconds):
-    """The drop-in for a daemon whose unit file is `unit`; `conf_server` is empty for slurmctld."""
+def drop_in(daemon, unit, conf_server, restart_seconds):
+    """The drop-in for a daemon whose unit file is `unit`; `conf_server` is empty for slurmctld and slurmdbd."""
     lines = [
         "# Written whole by hyperpod-lifecycle (role slurm) on each run.",
         "[Unit]",
@@ -195,13 +195,15 @@ def drop_in(unit, conf_server, restart_seconds):
         "ExecReload=",
         "ExecReload=/bin/kill -HUP $MAINPID",
     ]
+    if daemon != "slurmctld":
+        # slurmd would wait two minutes for threads that talk to a controller which is gone; jobs are not its children.
+        # A slurmdbd that stands by takes control when it is told to end, and does not end (24.11).
+        lines.append("TimeoutStopSec=20")
     if conf_server:
         start = re.sub(r"\s+--conf-server[=\s]+\S+", "", exec_start(unit))
         lines += [
             "ExecStart=",
             f"ExecStart={start} --conf-server {conf_server}",
-            # It would wait two minutes for threads that talk to a controller which is gone; jobs are not its children.
-            "TimeoutStopSec=20",
             # Slurm's commands find the fetched configuration in /run/slurm/conf, also while the daemon restarts.
             "RuntimeDirectoryPreserve=yes",
         ]

@@ -74,7 +74,7 @@ def main():
         remedy = f"rename {renamed} back" if renamed else "this role expects a HyperPod Slurm image"
         module.fail_json(msg=f"there is no unit {daemon}.service with an ExecStart; {remedy}")
     conf_server = "" if daemon == "slurmctld" else module.params["conf_server"]
-    after = drop_in(unit, conf_server, module.params["restart_seconds"])
+    after = drop_in(daemon, unit, conf_server, module.params["restart_seconds"])
     path = DROP_INS / f"{daemon}.service.d/hyperpod.conf"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if not module.check_mode:
