@@ -114,8 +114,8 @@ def without_block(text, name):
 def with_block(text, name, settings, several=()):
     """The file in which these settings stand once, in a block of this name; what others have set stays.
 
-    A block stays where it is: if each moved to the end, two would never be done. Of `several` settings there may be more
-    than one, so those of others stay too. Without settings there is no block.
+    A block stays where it is: if each moved to the end, two would never be done. Of `several` settings there may be
+    more than one, so those of others stay too. Without settings there is no block.
     """
     keys = {key.lower() for key in settings if key not in several}
     above, _inside, below = split_block(text, name)
