@@ -10,13 +10,11 @@ import urllib.error
 import urllib.request
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
-from hyperpod_lab import downloads, upload
+from hyperpod_lab import downloads
 
 
 class Services:
@@ -70,23 +68,3 @@ def test_the_sites_are_down_for_so_many_requests(tmp_path: Path) -> None:
             server.kill()
     assert sites.requests() == ["/pyxis/v0.99.0.tar.gz 503", "/pyxis/v0.99.0.tar.gz 200"]
     assert sites.requests() == []
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_an_inventory_without_settings_gets_the_labs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: bool
-) -> None:
-    def build(dest: Path, *words: Any, **options: Any) -> Path:
-        (dest / "inventory").mkdir(parents=True)
-        if own:
-            (dest / "inventory/group_vars").mkdir()
-        return dest
-
-    monkeypatch.setattr(upload, "bundle", SimpleNamespace(build=build))
-    shape: Any = SimpleNamespace(release=SimpleNamespace(python="3.13"), provisioning_parameters=None)
-    folder = upload.build(shape, tmp_path / "src", print)
-    path = folder / "inventory/group_vars/hyperpod.yml"
-    assert path.exists() is not own
-    if not own:
-        settings = yaml.safe_load(path.read_text())
-        assert settings == {"containers_enroot_enabled": False, "containers_pyxis_enabled": False}

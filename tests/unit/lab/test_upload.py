@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hyperpod_lab import upload
 from hyperpod_lab.image import Release
@@ -38,3 +39,6 @@ def test_the_labs_settings_are_for_an_inventory_without_any(
     shape: Shape = from_create_cluster(EXAMPLE, None, Release.TRIXIE)
     folder = upload.build(shape, tmp_path / "src", lambda _line: None)
     assert sorted(path.name for path in folder.glob("inventory/group_vars/**/*") if path.is_file()) == expected
+    if expected[-1] == "hyperpod.yml":
+        settings = yaml.safe_load((folder / "inventory/group_vars/hyperpod.yml").read_text())
+        assert settings == {"containers_enroot_enabled": False, "containers_pyxis_enabled": False}
