@@ -13,7 +13,21 @@ from pathlib import Path
 
 import pytest
 from conftest import lab_called, shape, snapshot
-from nodes import COMPUTE, CONTROLLER, GROUP_VARS, LOGIN, apply, changed_tasks, last_line, must, wait_for
+from nodes import (
+    COMPUTE,
+    CONTROLLER,
+    GROUP_VARS,
+    KILLED,
+    LOGIN,
+    applied,
+    apply,
+    bash,
+    changed_tasks,
+    killed,
+    last_line,
+    must,
+    wait_for,
+)
 
 from hyperpod_lab.lab import Lab
 
@@ -139,6 +153,24 @@ def test_a_run_killed_at_any_moment_leaves_nothing_that_hinders_the_next(lab: La
         "grep -l -s -z HYPERPOD_LIFECYCLE_RUN /proc/[0-9]*/environ; ls -A /run/hyperpod-lifecycle | grep -v '^lock$'"
     )
     assert lab.exec(COMPUTE, ["bash", "-c", leftovers]).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("node", "spoil", "in_use"),
+    [
+        # slurmd starts again; slurmctld reads its files and sends them.
+        (COMPUTE, "echo '# old' >>/etc/systemd/system/slurmd.service.d/hyperpod.conf", "Start the daemon"),
+        (CONTROLLER, "echo 'include plugstack.conf.d/*' >>/opt/slurm/etc/plugstack.conf", "Send plugstack.conf"),
+    ],
+    ids=["slurmd", "slurmctld"],
+)
+def test_what_a_killed_run_has_written_is_in_use_after_the_next(lab: Lab, node: str, spoil: str, in_use: str) -> None:
+    bash(lab, node, spoil)
+    assert killed(lab, node, "slurm")[0] == KILLED
+    assert applied(lab, node, tags="slurm") == 1, "what was written is right"
+    (changed,) = json.loads(lab.get(node, "/var/log/provision/report.json"))["changed_tasks"]
+    assert in_use in changed["task"]
+    assert applied(lab, node, tags="slurm") == 0
 
 
 def test_slurmd_survives_a_controller_that_comes_later(lab: Lab) -> None:

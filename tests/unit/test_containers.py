@@ -317,6 +317,11 @@ def test_a_unit_is_brought_to_its_present_settings(tmp_path: Path) -> None:
     assert units.steps("x", unit, [str(young)]) == [["restart", "x"]]
     off = {**unit, "ActiveState": "inactive", "UnitFileState": "disabled", "NeedDaemonReload": "yes"}
     assert units.steps("x", off, [str(young)]) == [["daemon-reload"], ["enable", "x"], ["start", "x"]]
+    starting = {**unit, "ActiveState": "activating"}
+    assert units.steps("x", starting, []) == [["start", "x"]]
+    assert units.steps("x", starting, [], wait=False) == []
+    assert units.steps("x", starting, [str(young)], wait=False) == [["restart", "--no-block", "x"]]
+    assert units.steps("x", {**unit, "ActiveState": "failed"}, [], wait=False) == [["start", "--no-block", "x"]]
 
 
 def packet(body: bytes, new: bool) -> bytes:

@@ -30,7 +30,7 @@ def options(role: Path) -> dict[str, Any]:
 
 
 def tasks(role: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every task and handler of a role, also those inside blocks, with the file it is in."""
+    """Every task of a role, also those inside blocks, with the file it is in."""
 
     def walk(items: list[dict[str, Any]], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for item in items:
@@ -38,7 +38,7 @@ def tasks(role: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for part in ("block", "rescue", "always"):
                 yield from walk(item.get(part, []), where)
 
-    for path in sorted([*role.glob("tasks/*.yml"), *role.glob("handlers/*.yml")]):
+    for path in sorted(role.glob("tasks/*.yml")):
         yield from walk(read(path) or [], path.name)
 
 
@@ -66,14 +66,14 @@ def test_every_option_has_its_role_as_prefix_a_type_and_a_description(role: Path
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)
 def test_only_defaults_read_the_platforms_variables(role: Path) -> None:
-    for path, text in texts(role, "tasks", "handlers", "templates", "vars"):
+    for path, text in texts(role, "tasks", "templates", "vars"):
         read_here = set(re.findall(r"\bhyperpod_\w+", re.sub(r"#.*|hyperpod_notes", "", text)))
         assert not read_here, f"{path.name} reads {read_here}"
 
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)
 def test_roles_do_not_read_each_other(role: Path) -> None:
-    for path, text in texts(role, "defaults", "tasks", "handlers", "templates", "vars"):
+    for path, text in texts(role, "defaults", "tasks", "templates", "vars"):
         for other in set(NAMES) - {role.name, "platform"}:
             # Modules have such names too, and so has Slurm's usual database.
             theirs = rf"\b(?:_{{1,2}}{other}_\w+|{'|'.join(options(ROLES[NAMES.index(other)])) or '$^'})\b"
@@ -87,8 +87,6 @@ def test_names_inside_a_role_carry_its_name(role: Path) -> None:
     for where, task in tasks(role):
         if "register" in task:
             assert task["register"].startswith(f"__{role.name}_"), (where, task["name"])
-    for handler in read(role / "handlers/main.yml") or []:
-        assert handler["name"].endswith(f" {role.name}"), "two handlers of one name answer for each other"
 
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)
@@ -113,8 +111,15 @@ def test_secrets_are_hidden_wherever_they_are_used(role: Path) -> None:
 def test_facts_are_read_from_ansible_facts(role: Path) -> None:
     allowed = {"ansible_facts", "ansible_check_mode", "ansible_diff_mode", "ansible_collections"}
     allowed |= {"ansible_failed_task", "ansible_failed_result"}  # in a rescue
-    for path, text in texts(role, "defaults", "tasks", "handlers", "templates", "vars"):
+    for path, text in texts(role, "defaults", "tasks", "templates", "vars"):
         assert set(re.findall(r"\bansible_\w+", text)) <= allowed, path.name
+
+
+@pytest.mark.parametrize("role", ROLES, ids=NAMES)
+def test_nothing_is_left_to_a_handler_that_a_killed_run_forgets(role: Path) -> None:
+    assert not (role / "handlers").exists()
+    for where, task in tasks(role):
+        assert "notify" not in task, (where, task["name"])
 
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)

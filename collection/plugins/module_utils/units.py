@@ -27,15 +27,18 @@ def outdated(unit, files, since=0):
     return started < since or any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
 
 
-def steps(name, unit, files, since=0):
-    """The commands of systemctl that make a loaded unit run with its present settings, now and after a reboot."""
-    todo = []
+def steps(name, unit, files, since=0, wait=True):
+    """The commands of systemctl that make a loaded unit run with its present settings, now and after a reboot.
+
+    Those that do not wait leave a unit to it that is starting.
+    """
+    todo, options = [], [] if wait else ["--no-block"]
     if unit["NeedDaemonReload"] == "yes":
         todo.append(["daemon-reload"])
     if unit["UnitFileState"] != "enabled":
         todo.append(["enable", name])
-    if unit["ActiveState"] != "active":
-        todo.append(["start", name])
+    if unit["ActiveState"] not in (["active"] if wait else ["active", "activating"]):
+        todo.append(["start", *options, name])
     elif outdated(unit, files, since):
-        todo.append(["restart", name])
+        todo.append(["restart", *options, name])
     return todo

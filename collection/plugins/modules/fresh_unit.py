@@ -30,6 +30,10 @@ options:
     description: Leave a unit alone that is not C(enabled), or is not C(running).
     type: str
     choices: [enabled, running]
+  wait:
+    description: Whether to wait until it has started. One that does not wait may be starting still, and is left to it.
+    type: bool
+    default: true
   wait_seconds:
     description: How long the start may take.
     type: int
@@ -61,6 +65,7 @@ def main():
             "files": {"type": "list", "elements": "path", "default": []},
             "since": {"type": "int", "default": 0},
             "only": {"type": "str", "choices": ["enabled", "running"]},
+            "wait": {"type": "bool", "default": True},
             "wait_seconds": {"type": "int", "default": 90},
         },
         supports_check_mode=True,
@@ -75,7 +80,7 @@ def main():
         module.exit_json(changed=True, msg=f"the unit {name} is not there yet")
     if unit.get("LoadState") != "loaded":
         module.fail_json(msg=f"systemd cannot start {name}: the unit is {unit.get('LoadState', 'unknown')}")
-    todo = steps(name, unit, module.params["files"], module.params["since"])
+    todo = steps(name, unit, module.params["files"], module.params["since"], module.params["wait"])
     for step in [] if module.check_mode else todo:
         status, _out, err = run(["systemctl", *step], module.params["wait_seconds"])
         if status:

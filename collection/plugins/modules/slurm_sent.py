@@ -23,9 +23,9 @@ options:
     type: path
     required: true
   stamp:
-    description: A file whose age says when this was last done.
+    description: A file whose age says when this was last done, for whatever file.
     type: path
-    required: true
+    default: /var/lib/hyperpod-lifecycle/slurm-sent
   wait_seconds:
     description: How long to try.
     type: int
@@ -40,7 +40,6 @@ EXAMPLES = r"""
   hyperpod.lifecycle.slurm_sent:
     files: [/opt/slurm/etc/plugstack.conf]
     prefix: /opt/slurm
-    stamp: /var/lib/hyperpod-lifecycle/containers-sent
 """
 
 RETURN = r""" # """
@@ -62,7 +61,7 @@ def main():
         argument_spec={
             "files": {"type": "list", "elements": "path", "required": True},
             "prefix": {"type": "path", "required": True},
-            "stamp": {"type": "path", "required": True},
+            "stamp": {"type": "path", "default": "/var/lib/hyperpod-lifecycle/slurm-sent"},
             "wait_seconds": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
