@@ -309,6 +309,26 @@ def test_docker_is_not_restarted_under_containers_that_would_end(
     assert ("older settings because containers run (2)" in result["note"]) is not restarted
 
 
+@pytest.mark.parametrize(
+    ("states", "wait", "expected"),
+    [
+        (["active/running"], True, "active"),
+        (["deactivating/stop-sigterm", "inactive/dead", "activating/start", "active/running"], True, "inactive"),
+        (["deactivating/stop-sigterm", "activating/start", "active/running"], True, "active"),
+        (["deactivating/stop-sigterm", "activating/start", "active/running"], False, "activating"),
+        (["activating/auto-restart", "active/running"], True, "activating"),
+        (["activating/start"] * 99, True, "activating"),
+    ],
+)
+def test_a_restart_that_is_under_way_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, states: list[str], wait: bool, expected: str
+) -> None:
+    seen = (dict(zip(("ActiveState", "SubState"), state.split("/"), strict=True)) for state in states)
+    monkeypatch.setattr(units, "look", lambda name: next(seen))
+    monkeypatch.setattr(units, "POLL_SECONDS", 0.01)
+    assert units.settled("x", 0.2, wait)["ActiveState"] == expected
+
+
 def test_a_unit_is_brought_to_its_present_settings(tmp_path: Path) -> None:
     young = tmp_path / "young"
     young.touch()

@@ -10,13 +10,30 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 
 #: Units without a process have only the time at which they became active.
 STARTED = ("ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic")
-PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", *STARTED)
+PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload", *STARTED)
+POLL_SECONDS = 0.2
 
 
 def look(name, properties=PROPERTIES):
     """Properties of a unit; empty if systemd does not answer."""
     _status, out, _err = run(["systemctl", "show", name, "--property=" + ",".join(properties)], 30)
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def settled(name, seconds, wait=True):
+    """A unit as `look` has it, once nobody else's stop or (with `wait`) start of it is under way, or after `seconds`.
+
+    Who asks in the middle of a restart would start what starts anyway, and call that a change.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        unit = look(name)
+        state = unit.get("ActiveState")
+        # Until its next try a unit that has failed waits, and nothing is under way.
+        starting = wait and state == "activating" and unit.get("SubState") != "auto-restart"
+        if not (starting or state == "deactivating") or time.monotonic() >= deadline:
+            return unit
+        time.sleep(POLL_SECONDS)
 
 
 def outdated(unit, files, since=0):

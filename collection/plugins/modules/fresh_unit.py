@@ -54,7 +54,7 @@ RETURN = r""" # """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import look, steps
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import settled, steps
 
 
 def main():
@@ -71,7 +71,7 @@ def main():
         supports_check_mode=True,
     )
     name = module.params["name"]
-    unit = look(name)
+    unit = settled(name, module.params["wait_seconds"], module.params["wait"])
     if module.params["only"] == "enabled" and unit.get("UnitFileState") != "enabled":
         module.exit_json(changed=False, msg=f"{name} is not enabled")
     if module.params["only"] == "running" and unit.get("ActiveState") != "active":
