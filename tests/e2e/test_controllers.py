@@ -124,6 +124,8 @@ def at_once(lab: Lab, *words: str) -> list[int]:
 
 
 def wipe(lab: Lab) -> None:
+    # A step that has not told its end yet is an orphan to the new slurmctld, which drains the node of one that lingers.
+    bash(lab, COMPUTE, "pkill --signal KILL slurmstepd; true")
     for node in CONTROLLERS:
         bash(lab, node, WIPE)
     shutil.rmtree(lab.storage.path(LUSTRE) / "aws")
