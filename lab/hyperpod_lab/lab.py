@@ -373,7 +373,8 @@ class Lab:
     def _remove(self, nodes: Iterable[Node]) -> None:
         containers = [node.container for node in nodes]
         if containers:
-            self.podman.run("rm", "--force", "--ignore", "--time", "2", *containers, timeout=60 + 10 * len(containers))
+            # At once: podman fails on one that ends by itself just when its time is over.
+            self.podman.run("rm", "--force", "--ignore", "--time", "0", *containers, timeout=60 + 10 * len(containers))
 
     def _network_exists(self) -> bool:
         return self.podman.exists("network", self.network)

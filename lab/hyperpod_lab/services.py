@@ -73,7 +73,7 @@ class Services:
         folder.mkdir(parents=True, exist_ok=True)
         present = {service.name: service for service in self.all()}
         if name in present:
-            self._podman.run("rm", "--force", "--time", "2", present[name].container)
+            self._podman.run("rm", "--force", "--time", "0", present[name].container)
         taken = {service.address for service in present.values() if service.name != name}
         address = addresses.service_address(self._subnet(), taken)
         container = f"{self._network}-service-{name}"
@@ -122,7 +122,7 @@ class Services:
     def remove_all(self) -> None:
         containers = [service.container for service in self.all()]
         if containers:
-            self._podman.run("rm", "--force", "--ignore", "--time", "2", *containers, timeout=60 + 10 * len(containers))
+            self._podman.run("rm", "--force", "--ignore", "--time", "0", *containers, timeout=60 + 10 * len(containers))
 
     def _image(self) -> str:
         rows = self._podman.json("ps", "--all", "--format", "json", "--filter", f"network={self._network}")
