@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import time
-
-from nodes import CONTROLLER, GROUP_VARS, LOGIN, bash
+from nodes import CONTROLLER, GROUP_VARS, LOGIN, bash, wait_for
 
 from hyperpod_lab.lab import Lab
 
@@ -45,7 +43,4 @@ def run_job(lab: Lab, name: str) -> None:
 def wait_for_job(lab: Lab, name: str, node: str = CONTROLLER) -> None:
     """Until accounting knows a job that has run."""
     ask = "sacct --allusers --noheader --parsable2 --format=jobname,user,state"
-    deadline = time.monotonic() + 30
-    while f"{name}|ubuntu|COMPLETED" not in (said := bash(lab, node, ask, check=False)):
-        assert time.monotonic() < deadline, f"{node}: {said}"
-        time.sleep(0.5)
+    wait_for(lab, node, f"{ask} | grep -F '{name}|ubuntu|COMPLETED'", 30)

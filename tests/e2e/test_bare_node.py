@@ -13,7 +13,7 @@ from nodes import COMPUTE, CONTROLLER, LOGIN, must
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
 
-SCENARIOS_OF = {CONTROLLER: "controller", LOGIN: "login", COMPUTE: "compute"}
+SCENARIO = {CONTROLLER: "controller", LOGIN: "login", COMPUTE: "compute"}
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,12 @@ def lab(upload: Callable[..., Path]) -> Iterator[Lab]:
     with lab_called("bare") as lab:
         lab.up(shape(Release.BOOKWORM, compute_nodes=1), scripts=False)
         folder = upload(Release.BOOKWORM, MOLECULE)
-        for node in SCENARIOS_OF:
+        for node in SCENARIO:
             install_molecule(lab, node, folder)
         yield lab
 
 
-@pytest.mark.parametrize("node", SCENARIOS_OF)
+@pytest.mark.parametrize("node", SCENARIO)
 def test_check_and_diff_on_a_bare_node_change_nothing(lab: Lab, node: str) -> None:
     before = snapshot(lab, node)
     program = "/opt/molecule/venv/bin/hyperpod-lifecycle"
@@ -36,7 +36,7 @@ def test_check_and_diff_on_a_bare_node_change_nothing(lab: Lab, node: str) -> No
     assert snapshot(lab, node) == before
 
 
-@pytest.mark.parametrize("node", SCENARIOS_OF)
+@pytest.mark.parametrize("node", SCENARIO)
 def test_molecule(lab: Lab, node: str) -> None:
-    done = run_molecule(lab, node, SCENARIOS_OF[node])
+    done = run_molecule(lab, node, SCENARIO[node])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]

@@ -43,7 +43,7 @@ def lab(hyperpod_lifecycle: Command) -> Iterator[Lab]:
         yield lab
 
 
-def units_and_slurm(lab: Lab, node: str) -> list[str]:
+def all_but_ours(lab: Lab, node: str) -> list[str]:
     """A node but for the program itself, its log, and the folders in which these are new."""
     ours = (
         "/opt/hyperpod-lifecycle",
@@ -61,10 +61,10 @@ def srun(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("node", [CONTROLLER, LOGIN, COMPUTE])
 def test_check_and_diff_on_a_bare_node_change_nothing(lab: Lab, upload: Callable[..., Path], node: str) -> None:
-    before = units_and_slurm(lab, node)
+    before = all_but_ours(lab, node)
     lab.put(node, upload(), "/tmp/src")
     must(lab.exec(node, ["bash", "/tmp/src/on_create.sh", "--check", "--diff"]))
-    assert units_and_slurm(lab, node) == before
+    assert all_but_ours(lab, node) == before
 
 
 def test_up_ends_with_an_idle_partition_and_a_sentence_per_node(lab: Lab, hyperpod_lifecycle: Command) -> None:
@@ -253,7 +253,7 @@ def test_misspelt_controller_group_stops_every_node_before_any_change(
     path.write_text(json.dumps(parameters))
     with lab_called("e2e-bad") as bad:
         bad.up(shape(parameters=path, compute_nodes=1), scripts=False)
-        before = {node.name: units_and_slurm(bad, node.name) for node in bad.nodes()}
+        before = {node.name: all_but_ours(bad, node.name) for node in bad.nodes()}
         results = bad.up(upload_folder=upload())
         assert len(results) == 3
         for result in results:
@@ -261,4 +261,4 @@ def test_misspelt_controller_group_stops_every_node_before_any_change(
             assert "controler-machine" in result.summary
             for group in ("controller-machine", "login-group", "compute-nodes"):
                 assert group in result.summary
-            assert units_and_slurm(bad, result.node.name) == before[result.node.name]
+            assert all_but_ours(bad, result.node.name) == before[result.node.name]

@@ -79,7 +79,7 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
 apply, applied = (partial(run, tags="containers") for run in (nodes.apply, nodes.applied))
 
 
-def last_line(lab: Lab, node: str) -> str:
+def summary(lab: Lab, node: str) -> str:
     """That of a run which ends with 0, whatever it says."""
     return must(apply(lab, node))
 
@@ -143,7 +143,7 @@ def test_a_new_setting_restarts_docker_and_not_its_containers(lab: Lab) -> None:
 def test_docker_is_not_moved_under_containers_that_run(lab: Lab) -> None:
     pid = bash(lab, COMPUTE, "pidof dockerd")
     set_to(lab, COMPUTE, containers_docker_settings={"data-root": f"{VOLUME}/docker"})
-    assert "keeps its older settings because containers run (1)" in last_line(lab, COMPUTE)
+    assert "keeps its older settings because containers run (1)" in summary(lab, COMPUTE)
     assert bash(lab, COMPUTE, "pidof dockerd") == pid
     bash(lab, COMPUTE, "docker rm --force stays")
     assert applied(lab, COMPUTE) == 1
@@ -172,7 +172,7 @@ def test_an_unreadable_daemon_json_is_named_and_left(lab: Lab, required: bool) -
 def test_a_setting_that_docker_does_not_know_is_refused(lab: Lab) -> None:
     before = bash(lab, LOGIN, "sha256sum /etc/docker/daemon.json; pidof dockerd")
     set_to(lab, LOGIN, containers_docker_settings={"log-drivr": "local"})
-    assert "log-drivr" in last_line(lab, LOGIN)
+    assert "log-drivr" in summary(lab, LOGIN)
     assert bash(lab, LOGIN, "sha256sum /etc/docker/daemon.json; pidof dockerd") == before
     set_to(lab, LOGIN)
 
@@ -208,12 +208,12 @@ def test_a_wrong_checksum_installs_nothing_and_what_is_there_works_on(lab: Lab) 
     set_to(
         lab, LOGIN, containers_enroot_version="4.9.1", containers_enroot_checksums=wrong, containers_download_attempts=2
     )
-    last = last_line(lab, LOGIN)
+    last = summary(lab, LOGIN)
     assert ": degraded: " in last
     assert "checksum" in last
     assert "4.9.0" in bash(lab, LOGIN, "enroot version; ! ls /var/cache/hyperpod-lifecycle/*4.9.1*")
     set_to(lab, LOGIN, containers_enroot_version="4.9.1", containers_enroot_checksums={"other": {}})
-    assert "no checksums of Enroot 4.9.1 for" in last_line(lab, LOGIN)
+    assert "no checksums of Enroot 4.9.1 for" in summary(lab, LOGIN)
     set_to(lab, LOGIN, containers_enroot_version="4.9.1", containers_enroot_checksums=sums)
     assert applied(lab, LOGIN) == 2, "downloaded and installed, and enroot.conf stays ours"
     assert "4.9.1" in bash(lab, LOGIN, "enroot version")
@@ -228,7 +228,7 @@ def test_pyxis_is_built_anew_for_another_slurm_and_jobs_go_on(lab: Lab) -> None:
     bash(lab, COMPUTE, f'sed -i \'s/"slurm": "[^"]*/"slurm": "22.05.8/\' {stamp}; mv /usr/bin/gcc /usr/bin/gcc.away')
     bash(lab, COMPUTE, "printf '#!/bin/sh\\nexit 1\\n' >/usr/bin/gcc; chmod +x /usr/bin/gcc")
     digest = bash(lab, COMPUTE, "sha256sum /usr/local/lib/slurm/spank_pyxis.so")
-    assert "Pyxis cannot be built" in last_line(lab, COMPUTE)
+    assert "Pyxis cannot be built" in summary(lab, COMPUTE)
     assert bash(lab, COMPUTE, "sha256sum /usr/local/lib/slurm/spank_pyxis.so") == digest, "the old one works on"
     bash(lab, COMPUTE, "mv /usr/bin/gcc.away /usr/bin/gcc")
     assert applied(lab, COMPUTE) == 2, "built, and slurmd has it"
@@ -281,7 +281,7 @@ def test_the_toolkit_comes_in_the_images_version_where_there_is_a_gpu_with_a_dri
         "echo 'deb [trusted=yes] file:/srv/nvidia ./' >/etc/apt/sources.list.d/theirs.list; apt-get -qq update",
     )
     set_to(lab, LOGIN, containers_nvidia_repository="file:/srv/nvidia")
-    assert "an NVIDIA device and no driver" in last_line(lab, LOGIN)
+    assert "an NVIDIA device and no driver" in summary(lab, LOGIN)
     # fake_nvidia's driver, as far as /proc tells.
     bash(lab, LOGIN, "mount -t tmpfs tmpfs /proc/driver; mkdir /proc/driver/nvidia; touch /proc/driver/nvidia/version")
     bash(lab, LOGIN, f"dpkg --install /srv/nvidia/{TOOLKIT[0]}_1.17.9-1.deb >/dev/null")

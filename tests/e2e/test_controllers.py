@@ -47,7 +47,7 @@ TWO = {
         "slurm_sns_arn": TOPIC,
     },
 }
-GROUP_VARS = f"""\
+OUR_SETTINGS = f"""\
 accounting_external_password_file: {SECRET}
 accounting_external_ca: {CA}
 controllers_takeover_seconds: {TIMEOUT}
@@ -92,7 +92,7 @@ def folder(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
     (made / "provisioning_parameters.json").write_text(json.dumps(TWO))
     settings = made / "inventory/group_vars" / Path(SETTINGS).name
     settings.parent.mkdir(exist_ok=True)
-    settings.write_text(GROUP_VARS)
+    settings.write_text(OUR_SETTINGS)
     return made
 
 

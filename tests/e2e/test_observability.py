@@ -23,7 +23,7 @@ import nodes
 import pytest
 import yaml
 from conftest import ROOT, THOROUGH, lab_called
-from nodes import GROUP_VARS, bash
+from nodes import GROUP_VARS, bash, must
 
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
@@ -212,7 +212,7 @@ def put_keys(lab: Lab, node: str, access_key: str, secret_key: str) -> None:
 
 
 #: Runs of this concern alone.
-apply, applied = (partial(run, tags="observability") for run in (nodes.apply, nodes.applied))
+apply, applied, refused = (partial(run, tags="observability") for run in (nodes.apply, nodes.applied, nodes.refused))
 
 
 def query(lab: Lab, expression: str) -> list[dict[str, Any]]:
@@ -342,8 +342,7 @@ def test_what_is_not_signed_or_not_rightly_is_refused_and_the_run_says_so(on: La
     assert bash(on, LOGIN, send) == "403"
     put_keys(on, LOGIN, KEYS[0], "another")
     done = apply(on, LOGIN, "-e", "observability_wait_seconds=8")
-    assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.strip().splitlines()[-1]
+    last = must(done)
     assert "degraded" in last
     assert "observability" in last
     assert "403" in last
@@ -369,13 +368,11 @@ def test_a_download_that_fails_leaves_a_degraded_node_or_fails_the_run(on: Lab, 
     sums[platform.machine()] = {"node_exporter-9.9.9": "0" * 64, **sums[platform.machine()]}
     words = ["-e", f"observability_more_checksums={json.dumps(sums)}"]
     done = apply(on, LOGIN, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.strip().splitlines()[-1]
+    last = must(done)
     assert "degraded" in last
     assert "observability: Download those that are missing" in last
-    done = apply(on, LOGIN, *words, "-e", "observability_required=true")
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert "404" in done.stderr.strip().splitlines()[-1]
+    last = nodes.refused(on, LOGIN, *words, "-e", "observability_required=true", tags="observability")
+    assert "404" in last
     assert "active" in bash(on, LOGIN, "systemctl is-active hyperpod-node-exporter"), "the old one goes on"
 
 
@@ -397,8 +394,7 @@ def test_a_url_that_cannot_be_one_changes_nothing(on: Lab, url: str, said: str) 
 def test_without_profiling_metrics_are_the_basic_ones(on: Lab) -> None:
     bash(on, GPU, f"touch /opt/fakes/no_profiling; systemctl restart {DCGM}")
     done = apply(on, GPU)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "no profiling" in done.stdout.strip().splitlines()[-1]
+    assert "no profiling" in must(done)
     names = bash(on, GPU, "curl -sS http://127.0.0.1:9400/metrics")
     assert "DCGM_FI_DEV_GPU_UTIL" in names
     assert "DCGM_FI_PROF" not in names
