@@ -66,6 +66,7 @@ plugin: hyperpod.lifecycle.hyperpod
 # all_members: true
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.unsafe_proxy import wrap_var
+from ansible_collections.hyperpod.lifecycle.plugins.plugin_utils.module_cache import keep
 
 try:
     from hyperpod_lifecycle.addresses import find_node
@@ -101,6 +103,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         # Each task runs in a fork of this process; what is not loaded here, every one of them loads again.
         for plugins in (filter_loader, test_loader):
             list(plugins.all())
+        if folder := os.environ.get("HYPERPOD_LIFECYCLE_MODULES"):
+            keep(Path(folder))
         # Ansible would go on without hosts and report success.
         unparsed_is_failed = C.INVENTORY_ANY_UNPARSED_IS_FAILED
         C.INVENTORY_ANY_UNPARSED_IS_FAILED = True

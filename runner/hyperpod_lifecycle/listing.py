@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,21 @@ class Play:
     def selected(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
         """Whether a run with these options does more in it than its `always` tasks."""
         return (not tags or self.has(tags) or "always" in self.tags) and not self.tags & set(skip_tags)
+
+
+def imported(playbook: str, collections: Path | None) -> frozenset[str]:
+    """The names of the playbooks of its own collection that `playbook`, an FQCN, imports; empty where it is not found.
+
+    Each is the name of a concern and its tag, known without the second that it takes Ansible to say so.
+    """
+    namespace, _, rest = playbook.partition(".")
+    name, _, stem = rest.partition(".")
+    for root in ([collections] if collections else []) + [Path(entry) for entry in sys.path]:
+        file = root / "ansible_collections" / namespace / name / "playbooks" / f"{stem}.yml"
+        if file.is_file():
+            imports = rf"import_playbook: {namespace}\.{name}\.(\w+)$"
+            return frozenset(re.findall(imports, file.read_text(), re.MULTILINE))
+    return frozenset()
 
 
 def plays(ansible_playbook: Path, playbook: str, inventory: Path, environment: Mapping[str, str]) -> list[Play]:

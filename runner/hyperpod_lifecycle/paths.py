@@ -14,7 +14,7 @@ class Paths:
     """The four directories of a node that a run reads and writes."""
 
     log_dir: Path = Path("/var/log/provision")  #: the log and the last report
-    run_dir: Path = Path("/run/hyperpod-lifecycle")  #: the lock and, while a run lasts, its private directory
+    run_dir: Path = Path("/run/hyperpod-lifecycle")  #: the lock, packed modules and, while a run lasts, its own
     etc_dir: Path = Path("/etc/hyperpod-lifecycle")  #: the user's inventory and copies of the platform's files
     platform_dir: Path = Path("/opt/ml/config")  #: the platform's files
 

@@ -255,13 +255,16 @@ class _Run:
     def _play(self, private: Path, inventory: Path, node: Node, connection: str) -> None:
         tags, skip_tags = self.options.tags, self.options.skip_tags
         variables = environment(private, self.site.collections, connection)
+        packed = self.paths.run_dir / "modules"
+        if packed.exists() or not self.options.check:
+            variables["HYPERPOD_LIFECYCLE_MODULES"] = str(packed)
 
         def ask() -> list[listing.Play]:
             return listing.plays(ANSIBLE_PLAYBOOK, self.site.playbook, inventory, variables)
 
         plays: list[listing.Play] | None = None
         selection: tuple[Collection[str], Collection[str]] = tags, skip_tags
-        if tags or skip_tags:
+        if {*tags, *skip_tags} - listing.imported(self.site.playbook, self.site.collections):
             with self.signals.raising():
                 plays = ask()
                 listing.check_tags(plays, (*tags, *skip_tags))
@@ -285,8 +288,10 @@ class _Run:
                 if node.name in play.hosts and play.name not in ran and play.selected(tags, skip_tags)
             ]
             raise
-        if tags and not any(node.name in play.hosts and play.has(tags) for play in plays or ()):
-            self._remark = "nothing that is for this node has these tags"
+        if tags and not {concern.name for concern in events.concerns} & set(tags):
+            plays = ask() if plays is None else plays
+            if not any(node.name in play.hosts and play.has(tags) for play in plays):
+                self._remark = "nothing that is for this node has these tags"
 
     def _ansible(
         self,

@@ -92,7 +92,7 @@ def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0) -> tu
     lab.put(node, KILLER.encode(), "/root/kill/killer.py")
     playbook = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer "
-        f"KILL_AT={at} KILL_AFTER={after} timeout 200 "
+        f"KILL_AT={at} KILL_AFTER={after} HYPERPOD_LIFECYCLE_MODULES=/run/hyperpod-lifecycle/modules timeout 200 "
         "/opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
         f"hyperpod.lifecycle.site --tags {tags}; exit $?"
     )

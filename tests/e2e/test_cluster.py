@@ -149,9 +149,8 @@ def test_a_run_killed_at_any_moment_leaves_nothing_that_hinders_the_next(lab: La
     done = apply(lab, COMPUTE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert changed_tasks(last_line(apply(lab, COMPUTE))) == 0
-    leftovers = (
-        "grep -l -s -z HYPERPOD_LIFECYCLE_RUN /proc/[0-9]*/environ; ls -A /run/hyperpod-lifecycle | grep -v '^lock$'"
-    )
+    marked = "grep -l -s -z HYPERPOD_LIFECYCLE_RUN /proc/[0-9]*/environ"
+    leftovers = f"{marked}; ls -A /run/hyperpod-lifecycle | grep -vE '^(lock|modules)$'"
     assert lab.exec(COMPUTE, ["bash", "-c", leftovers]).stdout == ""
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from hyperpod_lifecycle import processes, run
+from hyperpod_lifecycle import listing, processes, run
 from hyperpod_lifecycle.addresses import own_addresses
 from hyperpod_lifecycle.errors import ExitCode
 from hyperpod_lifecycle.paths import Paths
@@ -90,6 +90,10 @@ class Machine:
         return subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+
+    def left(self) -> set[str]:
+        """What is in the folder of runs."""
+        return {path.name for path in self.paths.run_dir.iterdir()}
 
     def marked(self) -> list[int]:
         """Processes of any run of this machine."""
@@ -464,6 +468,39 @@ def test_tags_select_concerns_and_phases(
     assert len(report.changed_tasks) == changed
 
 
+def test_a_concerns_name_needs_no_asking_and_another_tag_does(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    playbooks = machine.root / "more/ansible_collections/own/made/playbooks"
+    playbooks.mkdir(parents=True)
+    imports = "".join(f"- import_playbook: own.made.{name}\n" for name in ("platform", "paint", "books"))
+    playbooks.joinpath("site.yml").write_text(imports)
+    playbooks.joinpath("platform.yml").write_text(PLATFORM)
+    look = "tasks: [{name: Look, ansible.builtin.debug: {}, tags: [verify]}]"
+    for name, hosts in (("paint", "compute"), ("books", "controller")):
+        play = f"- name: {name}\n  hosts: {hosts}\n  gather_facts: false\n  tags: [{name}]\n  {look}\n"
+        playbooks.joinpath(f"{name}.yml").write_text(play)
+    asked = []
+    plays = listing.plays
+    monkeypatch.setattr(listing, "plays", lambda *words: asked.append(words) or plays(*words))
+
+    def apply(*tags: str) -> Report:
+        asked.clear()
+        options = run.Options(connection="local", tags=tags)
+        site = run.Site("own.made.site", machine.root / "more")
+        return run.apply(options, Progress(io.StringIO(), None), machine.paths, site)
+
+    assert list(statuses(apply("paint"))) == ["platform", "paint"]
+    assert not asked
+    assert list(statuses(apply("verify"))) == ["platform", "paint"]
+    assert asked
+    report = apply("pant")
+    assert (report.exit_code, report.concerns) == (ExitCode.INPUT, [])
+    report = apply("books")
+    assert list(statuses(report)) == ["platform"]
+    assert report.summary.endswith("; nothing that is for this node has these tags")
+
+
 def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: Machine) -> None:
     report = machine.apply(TWO, tags=("pant", "frame"))
     assert report.exit_code == ExitCode.INPUT
@@ -507,7 +544,7 @@ def test_check_leaves_no_trace(machine: Machine) -> None:
     assert "+hello" in machine.screen
     left = {path.name for path in machine.root.iterdir()}
     assert left == {"platform", "run", "site.yml"}
-    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+    assert machine.left() == {"lock"}
 
 
 def test_verbose_adds_a_line_per_task_and_twice_ansibles_own(machine: Machine) -> None:
@@ -553,7 +590,7 @@ def test_no_value_stays_behind_and_none_of_the_environment_gets_in(
     for path in machine.root.rglob("*"):
         if path.is_file() and path not in mine:
             assert b"sentinel" not in path.read_bytes(), path
-    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+    assert machine.left() == {"lock", "modules"}
 
 
 # A child in a session of its own, as Ansible's workers make them, and one whose environment was emptied.
@@ -580,7 +617,7 @@ def test_a_signal_ends_everything_at_once_and_says_so(machine: Machine, number: 
         f"hyperpod-lifecycle: {NAME} (compute): interrupted: platform: Linger: stopped by {number.name}; next: "
     )
     assert machine.marked() == []
-    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+    assert machine.left() == {"lock", "modules"}
     assert read(machine.paths.report_file).status == "interrupted"
     assert statuses(read(machine.paths.report_file)) == {"platform": "failed"}
 
@@ -623,7 +660,7 @@ def test_a_killed_run_is_cleaned_up_by_the_next(machine: Machine) -> None:
     assert report.status == "ok"
     assert time.monotonic() - began < 10
     assert machine.marked() == []
-    assert [path.name for path in machine.paths.run_dir.iterdir()] == ["lock"]
+    assert machine.left() == {"lock", "modules"}
 
 
 def test_a_process_that_a_task_left_behind_is_ended(machine: Machine) -> None:
