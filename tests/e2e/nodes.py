@@ -13,6 +13,8 @@ from hyperpod_lab.lab import Lab
 CONTROLLER, LOGIN, COMPUTE = "controller-machine-1", "login-group-1", "compute-nodes-1"
 #: The node's own settings.
 GROUP_VARS = "/etc/hyperpod-lifecycle/inventory/group_vars"
+#: Where plain Ansible may keep packed modules, as our own runs do.
+PACKED = "/run/hyperpod-lifecycle/modules"
 
 #: Ends Ansible the hard way. With KILL_AT, the place of a task, while that task runs; without, after the first change.
 #: What ran to its end is printed with its place.
@@ -92,7 +94,7 @@ def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0) -> tu
     lab.put(node, KILLER.encode(), "/root/kill/killer.py")
     playbook = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer "
-        f"KILL_AT={at} KILL_AFTER={after} HYPERPOD_LIFECYCLE_MODULES=/run/hyperpod-lifecycle/modules timeout 200 "
+        f"KILL_AT={at} KILL_AFTER={after} HYPERPOD_LIFECYCLE_MODULES={PACKED} timeout 200 "
         "/opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
         f"hyperpod.lifecycle.site --tags {tags}; exit $?"
     )
