@@ -12,7 +12,6 @@ import ipaddress
 import os
 import re
 import secrets
-import shlex
 import shutil
 import subprocess
 import tarfile
@@ -28,7 +27,7 @@ from pathlib import Path
 from hyperpod_lab import addresses, agent, image, machine, upload
 from hyperpod_lab.agent import Hardware, Node
 from hyperpod_lab.errors import LabError, LabUsageError
-from hyperpod_lab.podman import Completed, Podman
+from hyperpod_lab.podman import Podman
 from hyperpod_lab.services import Services
 from hyperpod_lab.shape import Shape
 from hyperpod_lab.storage import STORE, Storage
@@ -151,33 +150,36 @@ class Lab:
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a node. With ``check`` a status other than 0 is a LabError with its output."""
-        where = node if isinstance(node, Node) else self.node(node)
-        options = [
-            *(["--interactive"] if stdin else []),
-            *(["--user", user] if user else []),
-            *(word for key, value in (env or {}).items() for word in ("--env", f"{key}={value}")),
-        ]
-        done = self.podman.run("exec", *options, where.container, *argv, data=stdin, timeout=timeout, check=False)
+        container = self._container(node)
+        if user:
+            options = ["--interactive", "--user", user]
+            options += [word for key, value in (env or {}).items() for word in ("--env", f"{key}={value}")]
+            done = self.podman.run("exec", *options, container, *argv, data=stdin, timeout=timeout, check=check)
+        else:
+            done = self.podman.enter(container, argv, env=env, data=stdin, timeout=timeout, check=check)
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-        if check and done.returncode != 0:
-            raise LabError(
-                f"{where.name}: {shlex.join(argv)} ended with {done.returncode}: {(err or out).strip()[-2000:]}"
-            )
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
+
+    def _container(self, node: str | Node) -> str:
+        if isinstance(node, Node):
+            return node.container
+        usual = self._container_of(node)
+        return usual if self.podman.is_entered(usual) else self.node(node).container
+
+    def _container_of(self, name: str) -> str:
+        return f"{LABEL}-{self.name}-{name}"
 
     def put(
         self, node: str | Node, source: Path | bytes, dest: str, *, mode: int | None = None, owner: str = "root:root"
     ) -> None:
         """Copy a file, a folder or bytes (0644 by default) to an absolute path in a node."""
-        where = node if isinstance(node, Node) else self.node(node)
         archive = _tar({dest: source}, mode)
-        self._in(where, ["tar", "--extract", "--no-same-owner", "--directory=/"], stdin=archive)
+        self._in(node, ["tar", "--extract", "--no-same-owner", "--directory=/"], stdin=archive)
         if owner != "root:root":
-            self._in(where, ["chown", "--recursive", owner, dest])
+            self._in(node, ["chown", "--recursive", owner, dest])
 
     def get(self, node: str | Node, path: str) -> bytes:
-        where = node if isinstance(node, Node) else self.node(node)
-        return self._in(where, ["cat", path]).stdout
+        return self.podman.enter(self._container(node), ["cat", "--", path], check=True).stdout
 
     def pause(self, node: str) -> None:
         """Freeze every process of a node, as a hung machine looks to the others."""
@@ -198,20 +200,18 @@ class Lab:
 
     def set_link(self, node: str, *, up: bool) -> None:
         """Take a node's network away, or give it back."""
-        where = self.node(node)
-        self._in(where, ["ip", "link", "set", "eth0", "up" if up else "down"])
+        self._in(node, ["ip", "link", "set", "eth0", "up" if up else "down"])
         if up:
             # The kernel forgot it with the link.
-            self._in(where, ["ip", "route", "replace", "default", "via", str(addresses.gateway(self._subnet()))])
+            self._in(node, ["ip", "route", "replace", "default", "via", str(addresses.gateway(self._subnet()))])
 
     def reboot(self, node: str) -> None:
         where = self.node(node)
         self.podman.run("restart", "--time", "20", where.container, timeout=90)
         self._wait_for_boot([where])
 
-    def _in(self, node: Node, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 120) -> Completed:
-        options = ["--interactive"] if stdin else []
-        return self.podman.run("exec", *options, node.container, *argv, data=stdin, timeout=timeout)
+    def _in(self, node: str | Node, argv: Sequence[str], *, stdin: bytes = b"") -> str:
+        return self.exec(node, argv, stdin=stdin, timeout=120, check=True).stdout
 
     # --- up and down ---
 
@@ -340,8 +340,8 @@ class Lab:
         return made
 
     def _new_node(self, name: str, group: str, instance_type: str, address: IPv4Address) -> Node:
-        container = f"{LABEL}-{self.name}-{name}"
-        return Node(name, group, instance_type, f"i-{secrets.token_hex(9)[:17]}", address, container)
+        instance_id = f"i-{secrets.token_hex(9)[:17]}"
+        return Node(name, group, instance_type, instance_id, address, self._container_of(name))
 
     def _start(self, node: Node, tag: str) -> None:
         labels = {
@@ -502,8 +502,7 @@ class Lab:
             'find . -type f | while read -r file; do dest=${file#.}; cmp -s "$file" "$dest" && continue; '
             f'chown {owner} "$file" && chmod {mode:o} "$file" && mv "$file" "$dest" && echo "$dest" || exit 1; done'
         )
-        done = self._in(node, ["sh", "-c", script], stdin=_tar(dict(files), mode))
-        return done.stdout.decode().split()
+        return self._in(node, ["sh", "-c", script], stdin=_tar(dict(files), mode)).split()
 
     @staticmethod
     def _known_early(model: Cluster, nodes: Sequence[Node], fresh: Sequence[Node]) -> list[Node]:

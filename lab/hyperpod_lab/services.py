@@ -76,7 +76,7 @@ class Services:
             self._podman.run("rm", "--force", "--time", "0", present[name].container)
         taken = {service.address for service in present.values() if service.name != name}
         address = addresses.service_address(self._subnet(), taken)
-        container = f"{self._network}-service-{name}"
+        container = self._container(name)
         self._podman.run(
             *("run", "--detach", "--init", "--privileged", "--pull=never", "--stop-signal=TERM"),
             *(f"--name={container}", f"--hostname={name}", f"--network={self._network}", f"--ip={address}"),
@@ -92,8 +92,8 @@ class Services:
         return self.get(name)
 
     def exec(self, name: str, argv: Sequence[str], *, data: bytes = b"", timeout: float = 60) -> Completed:
-        options = ["--interactive"] if data else []
-        return self._podman.run("exec", *options, self.get(name).container, *argv, data=data, timeout=timeout)
+        command = ["env", f"--chdir={FOLDER}", *argv]
+        return self._podman.enter(self._container(name), command, data=data, timeout=timeout, check=True)
 
     def logs(self, name: str) -> str:
         done = self._podman.run("logs", self.get(name).container)
@@ -117,7 +117,10 @@ class Services:
         self._podman.run("unpause", self.get(name).container)
 
     def _shell(self, name: str, script: str) -> None:
-        self._podman.run("exec", self.get(name).container, "sh", "-c", script)
+        self.exec(name, ["sh", "-c", script])
+
+    def _container(self, name: str) -> str:
+        return f"{self._network}-service-{name}"
 
     def remove_all(self) -> None:
         containers = [service.container for service in self.all()]
