@@ -16,7 +16,7 @@ GROUP_VARS = "/etc/hyperpod-lifecycle/inventory/group_vars"
 #: Where plain Ansible may keep packed modules, as our own runs do.
 PACKED = "/run/hyperpod-lifecycle/modules"
 
-#: Ends Ansible the hard way. With KILL_AT, the place of a task, while that task runs; without, after the first change.
+#: Ends Ansible the hard way. With KILL_AT, the place of a task, while that task runs; without, after so many changes.
 #: What ran to its end is printed with its place.
 KILLER = """\
 import os, signal, threading
@@ -30,9 +30,12 @@ class CallbackModule(CallbackBase):
             os.write(1, f"killed at {task.get_name()}\\n".encode())
             threading.Timer(float(os.environ["KILL_AFTER"]), os.killpg, (0, signal.SIGKILL)).start()
 
+    left = int(os.environ["KILL_CHANGES"])
+
     def v2_runner_on_ok(self, result):
         os.write(1, f"ran {result._task.get_path()}\\n".encode())
-        if result._result.get("changed") and not os.environ["KILL_AT"]:
+        self.left -= bool(result._result.get("changed"))
+        if not self.left and not os.environ["KILL_AT"]:
             os.write(1, f"killed after {result._task.get_name()}\\n".encode())
             os.killpg(0, signal.SIGKILL)
 """
@@ -89,12 +92,12 @@ def refused(lab: Lab, node: str, *words: str, tags: str = "") -> str:
     return last_line(done)
 
 
-def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0) -> tuple[int, list[str]]:
+def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0, changes: int = 1) -> tuple[int, list[str]]:
     """How a run ended that `KILLER` was told to end, and what that said."""
     lab.put(node, KILLER.encode(), "/root/kill/killer.py")
     playbook = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer "
-        f"KILL_AT={at} KILL_AFTER={after} HYPERPOD_LIFECYCLE_MODULES={PACKED} timeout 200 "
+        f"KILL_AT={at} KILL_AFTER={after} KILL_CHANGES={changes} HYPERPOD_LIFECYCLE_MODULES={PACKED} timeout 200 "
         "/opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
         f"hyperpod.lifecycle.site --tags {tags}; exit $?"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from accounting import ETC, PARAMETERS, SETTINGS, holders, run_job, wait_for_job, watch
-from conftest import lab_called, shape
+from conftest import THOROUGH, lab_called, shape
 from nodes import COMPUTE, CONTROLLER, KILLED, LOGIN, applied, bash, killed, refused
 
 from hyperpod_lab.lab import Lab
@@ -232,6 +232,7 @@ def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: 
     _status, said = killed(lab, CONTROLLER, "accounting", at="nowhere")
     places = [line.removeprefix("ran ") for line in said]
     tasks = [place for place in places if "/accounting/tasks/" in place and "verify.yml" not in place]
+    step = 1 if THOROUGH else 2
     applied(lab, CONTROLLER)
     undisturbed = bash(lab, CONTROLLER, STATE)
     assert "physics|ada" in undisturbed
@@ -239,9 +240,9 @@ def test_a_run_killed_at_any_task_and_run_again_ends_as_an_undisturbed_one(lab: 
     # Each run begins where the one before was killed.
     ends = [
         killed(lab, CONTROLLER, "accounting", at=place, after=0.05 + 0.15 * (number % 3))[0]
-        for number, place in enumerate(tasks)
+        for number, place in enumerate(tasks[::step])
     ]
-    assert ends.count(KILLED) >= 14, list(zip(tasks, ends, strict=True))
+    assert ends.count(KILLED) >= 14 // step, list(zip(tasks[::step], ends, strict=True))
     applied(lab, CONTROLLER)
     assert bash(lab, CONTROLLER, STATE) == undisturbed
     assert applied(lab, CONTROLLER) == 0
