@@ -14,7 +14,7 @@ empty :=
 PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
 TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 
-.PHONY: help venv lab lab-down test lint unit system e2e bench bundle clean
+.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e bench bundle clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,7 +33,9 @@ lab: venv ## Set up a Slurm cluster in local containers, by on_create.sh itself
 lab-down: venv ## Remove it
 	$(SUDO) $(BIN)/hyperpod-lifecycle lab down
 
-test: lint unit system e2e ## Run every test
+test: lint unit system main-path ## Run what any change must pass: all but the clusters of single concerns
+
+test-all: lint unit system e2e ## Run every test
 
 lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	$(BIN)/ruff check
@@ -44,13 +46,19 @@ lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	shellcheck on_create.sh lab/image/*.sh lab/fakes/enroot/enroot collection/roles/*/files/*.sh .ci/run
 
 unit: venv ## What needs no root: on every Python from 3.10 to 3.13 that this machine has
-	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 2
+	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 4
 
 system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
 	$(SUDO) $(BIN)/pytest tests/system
 
-e2e: venv ## Clusters in local containers, and molecule on their nodes; THOROUGH=1 repeats and waits more
-	$(SUDO) THOROUGH=$(THOROUGH) $(BIN)/pytest tests/e2e --numprocesses 2 --dist loadfile
+# A file shares one cluster, so its tests stay together. Containers are processes of this machine: one file per core.
+E2E := $(SUDO) THOROUGH=$(THOROUGH) $(BIN)/pytest --numprocesses 2 --dist loadfile
+
+main-path: venv ## From two files to a cluster that runs jobs, on both Debian releases, and molecule
+	$(E2E) tests/e2e/test_cluster.py tests/e2e/test_bare_node.py
+
+e2e: venv ## The same, and every concern on clusters of its own; THOROUGH=1 repeats, kills and waits more
+	$(E2E) tests/e2e
 
 bench: venv ## Measure what README says
 	$(SUDO) $(BIN)/python bench/run.py
