@@ -41,6 +41,7 @@ lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy tests/e2e
 	ANSIBLE_HOME=.ansible $(BIN)/ansible-lint
 	@command -v shellcheck >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y shellcheck; }
 	shellcheck on_create.sh lab/image/*.sh lab/fakes/enroot/enroot collection/roles/*/files/*.sh .ci/run

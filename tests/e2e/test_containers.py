@@ -76,7 +76,8 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 #: Runs of this concern alone.
-apply, applied = (partial(run, tags="containers") for run in (nodes.apply, nodes.applied))
+apply = partial(nodes.apply, tags="containers")
+applied = partial(nodes.applied, tags="containers")
 
 
 def summary(lab: Lab, node: str) -> str:

@@ -82,7 +82,9 @@ ls {SHARED}/var/spool
 
 
 #: Runs of this concern alone.
-apply, applied, refused = (partial(run, tags="controllers") for run in (nodes.apply, nodes.applied, nodes.refused))
+apply = partial(nodes.apply, tags="controllers")
+applied = partial(nodes.applied, tags="controllers")
+refused = partial(nodes.refused, tags="controllers")
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +101,8 @@ def folder(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def lab(folder: Path) -> Iterator[Lab]:
     with lab_called("heads") as lab:
-        counts = {"controller_machine": 2, "login_group": 0, "compute_nodes": 1}
-        lab.up(shape(parameters=folder / "provisioning_parameters.json", **counts), scripts=False)
+        parameters = folder / "provisioning_parameters.json"
+        lab.up(shape(parameters=parameters, controller_machine=2, login_group=0, compute_nodes=1), scripts=False)
         database = Database(lab.services, HOST)
         database.start()
         database.account("slurm", PASSWORD, "slurm\\_acct\\_db")

@@ -212,7 +212,9 @@ def put_keys(lab: Lab, node: str, access_key: str, secret_key: str) -> None:
 
 
 #: Runs of this concern alone.
-apply, applied, refused = (partial(run, tags="observability") for run in (nodes.apply, nodes.applied, nodes.refused))
+apply = partial(nodes.apply, tags="observability")
+applied = partial(nodes.applied, tags="observability")
+refused = partial(nodes.refused, tags="observability")
 
 
 def query(lab: Lab, expression: str) -> list[dict[str, Any]]:
