@@ -157,7 +157,7 @@ class Lab:
             done = self.podman.run("exec", *options, container, *argv, data=stdin, timeout=timeout, check=check)
         else:
             done = self.podman.enter(container, argv, env=env, data=stdin, timeout=timeout, check=check)
-        out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
 
     def _container(self, node: str | Node) -> str:

@@ -48,9 +48,19 @@ class Podman:
     ) -> Completed:
         """Run one podman command; its failure, if ``check``, is a LabError with podman's own words."""
         try:
-            done = self._run(["podman", *arguments], self.environment, data, timeout, stdin)
+            done = subprocess.run(
+                ["podman", *arguments],
+                env=self.environment,
+                input=None if stdin else data,
+                stdin=stdin,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
         except FileNotFoundError as error:
             raise LabError("podman is not installed; run `hyperpod-lifecycle lab up`, which installs it") from error
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"podman {arguments[0]} took longer than {timeout:g} s: {' '.join(arguments)}") from error
         if check and done.returncode != 0:
             words = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
             raise LabError(f"podman {' '.join(arguments[:2])} failed: {words}")
@@ -71,14 +81,28 @@ class Podman:
         Unlike there, the command is in none of the container's cgroups: to `pause` it is somebody else.
         """
         spaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
-        command = ["nsenter", f"--target={self._first_process(container)}", *spaces, "--", *argv]
-        done = self._run(command, {**ENVIRONMENT, **(env or {})}, data, timeout)
-        if done.returncode < 0:  # nsenter ends as its command did
-            done.returncode = 128 - done.returncode
-        if check and done.returncode:
-            words = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")[-2000:]
-            raise LabError(f"{container}: {shlex.join(argv)} ended with {done.returncode}: {words}")
-        return done
+        process = subprocess.Popen(
+            ["nsenter", f"--target={self._first_process(container)}", *spaces, "--", *argv],
+            env={**ENVIRONMENT, **(env or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(data, timeout)
+        except BaseException as error:
+            # The command is a child of nsenter's and would keep our pipes open.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise LabError(f"{container}: {shlex.join(argv)} took longer than {timeout:g} s") from error
+            raise
+        status = process.returncode if process.returncode >= 0 else 128 - process.returncode  # it ends as that did
+        if check and status:
+            words = (err.strip() or out.strip()).decode(errors="replace")[-2000:]
+            raise LabError(f"{container}: {shlex.join(argv)} ended with {status}: {words}")
+        return Completed(list(argv), status, out, err)
 
     def is_entered(self, container: str) -> bool:
         """Whether it is known to run, without asking podman."""
@@ -92,33 +116,6 @@ class Podman:
                 raise LabError(f"{container} does not run")
             self._first[container] = pid, _began(pid)
         return self._first[container][0]
-
-    def _run(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        data: bytes,
-        timeout: float,
-        stdin: IO[bytes] | None = None,
-    ) -> Completed:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=stdin or subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            out, err = process.communicate(data, timeout)
-        except BaseException as error:
-            # Whatever nsenter started has our pipes, and is no child of ours.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise LabError(f"{shlex.join(command)} took longer than {timeout:g} s") from error
-            raise
-        return Completed(command, process.returncode, out, err)
 
     def exists(self, kind: str, name: str) -> bool:
         """Whether there is such an ``image`` or ``network``; a podman that does not work is a LabError."""
