@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import resource
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from hyperpod_lab.errors import LabError
@@ -16,6 +18,7 @@ from hyperpod_lab.errors import LabError
 COMMANDS = {"podman": "podman", "mmdebstrap": "mmdebstrap", "ip": "iproute2", "iptables": "iptables"}
 #: No command to look for, but podman or mmdebstrap needs them; a release without one of them has its own default.
 PACKAGES = ("runc", "netavark", "aardvark-dns", "catatonit")
+LOCK_SECONDS = 300
 NEEDED_BYTES = 6 * 2**30
 CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_MKNOD = 21, 12, 27
 
@@ -97,20 +100,27 @@ def lacks(state_root: Path) -> list[str]:
 
 
 def apt_get(*arguments: str, timeout: float) -> None:
-    done = subprocess.run(
-        ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments],
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LabError(f"apt-get {arguments[0]} failed: {done.stderr.strip()[-600:]}")
+    """Run apt-get. Another that holds its locks is waited for: a machine that has just booted updates itself."""
+    deadline = time.monotonic() + timeout
+    while True:
+        done = subprocess.run(
+            ["apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        # That option is for dpkg's lock; `update` does not wait for its own.
+        if "Could not get lock" not in done.stderr or time.monotonic() > deadline:
+            raise LabError(f"apt-get {arguments[0]} failed: {done.stderr.strip()[-600:]}")
+        time.sleep(1)
 
 
-def _known_toapt_get(package: str) -> bool:
+def _known_to_apt(package: str) -> bool:
     done = subprocess.run(
         ["apt-cache", "show", "--no-all-versions", package], capture_output=True, check=False, timeout=60
     )
@@ -122,10 +132,13 @@ def prepare(state_root: Path) -> list[str]:
     found = lacks(state_root)
     if found:
         raise LabError("this machine cannot run the lab. It lacks:\n" + "\n".join(f"- {line}" for line in found))
-    packages = missing_packages()
-    if packages:
-        apt_get("update", timeout=300)
-        packages += [name for name in PACKAGES if name not in packages and _known_toapt_get(name)]
-        apt_get("install", "--yes", "--no-install-recommends", *packages, timeout=900)
-    write_containers_conf(state_root / "containers.conf")
+    state_root.mkdir(parents=True, exist_ok=True)
+    with (state_root / "machine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two first labs one installs, and the other finds it done
+        packages = missing_packages()
+        if packages:
+            apt_get("update", timeout=LOCK_SECONDS)
+            packages += [name for name in PACKAGES if name not in packages and _known_to_apt(name)]
+            apt_get("install", "--yes", "--no-install-recommends", *packages, timeout=900)
+        write_containers_conf(state_root / "containers.conf")
     return packages

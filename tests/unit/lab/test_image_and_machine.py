@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,35 @@ def test_one_error_names_all_that_the_machine_lacks(tmp_path: Path, monkeypatch:
     text = str(caught.value)
     assert "- root" in text
     assert "- apt-get, to install podman, mmdebstrap, iproute2, iptables" in text
+
+
+APT_GET = """\
+#!/bin/sh
+cd ${0%/*}
+mkdir held 2>/dev/null || { echo "E: Could not get lock /var/lib/apt/lists/lock" >&2; exit 100; }
+echo "$@" >>asked; sleep 0.3
+case "$*" in *" install "*) ln -s /bin/true needed-by-the-lab;; esac
+rmdir held
+"""
+
+
+def test_first_labs_at_the_same_moment_and_a_machine_that_updates_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "apt-get").write_text(APT_GET)
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(machine, "COMMANDS", {"needed-by-the-lab": "a-package"})
+    monkeypatch.setattr(machine, "lacks", lambda root: [])
+    monkeypatch.setattr(machine, "cgroup_v2", lambda: True)
+    monkeypatch.setattr(machine, "write_containers_conf", lambda path: None)
+    (tmp_path / "held").mkdir()  # by somebody else, who is done in a second
+    threading.Timer(1, (tmp_path / "held").rmdir).start()
+    with ThreadPoolExecutor() as pool:
+        installed = list(pool.map(machine.prepare, [tmp_path / "state"] * 3))
+    assert sorted(map(len, installed))[:2] == [0, 0]
+    assert "a-package" in max(installed, key=len)
+    assert (tmp_path / "asked").read_text().count(" install ") == 1
 
 
 @pytest.fixture
