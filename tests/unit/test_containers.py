@@ -294,7 +294,8 @@ def test_docker_is_not_restarted_under_containers_that_would_end(
             said["DockerRootDir"] = "/new"
         return 0, json.dumps(said), ""
 
-    monkeypatch.setattr(docker_service, "run", run)
+    for module in (docker_service, units):
+        monkeypatch.setattr(module, "run", run)
     monkeypatch.setattr(docker_service, "look", lambda name: {**RUNNING, "ExecMainStartTimestampMonotonic": "1"})
     result = ended(
         monkeypatch,
@@ -327,6 +328,28 @@ def test_a_restart_that_is_under_way_is_waited_for(
     monkeypatch.setattr(units, "look", lambda name: next(seen))
     monkeypatch.setattr(units, "POLL_SECONDS", 0.01)
     assert units.settled("x", 0.2, wait)["ActiveState"] == expected
+
+
+def test_a_unit_that_was_started_often_of_late_is_started_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    often, asked = True, []
+
+    def systemctl(command: list[str], seconds: float) -> tuple[int, str, str]:
+        nonlocal often
+        asked.append(command[1])
+        if command[1] == "reset-failed":
+            often = False
+            return 1, "", "Unit x.service not loaded."
+        return (1, "", "start of the service was attempted too often") if often else (0, "", "")
+
+    monkeypatch.setattr(units, "run", systemctl)
+    units.carry_out("x", [["start", "x"]], 1)
+    often = True
+    units.carry_out("x", [["restart", "--no-block", "x"]], 1)
+    assert asked == ["reset-failed", "start", "reset-failed", "restart"]
+    often = True
+    monkeypatch.setattr(units, "journal", lambda name: "its last words")
+    with pytest.raises(Fault, match="systemctl enable x: start of the service.*its last words"):
+        units.carry_out("x", [["enable", "x"]], 1)
 
 
 def test_a_unit_is_brought_to_its_present_settings(tmp_path: Path) -> None:

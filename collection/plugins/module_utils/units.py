@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
 
 #: Units without a process have only the time at which they became active.
 STARTED = ("ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic")
@@ -59,3 +59,15 @@ def steps(name, unit, files, since=0, wait=True):
     elif outdated(unit, files, since):
         todo.append(["restart", *options, name])
     return todo
+
+
+def carry_out(name, todo, seconds):
+    """Run the commands that `steps` found, each with a limit. Fault with the unit's last words."""
+    for step in todo:
+        if step[0] in ("start", "restart"):
+            # systemd refuses a unit that was started often of late, even by us. Where it has not loaded the unit this
+            # fails, and there it has counted nothing.
+            run(["systemctl", "reset-failed", name], 30)
+        status, _out, err = run(["systemctl", *step], seconds)
+        if status:
+            raise Fault(f"systemctl {' '.join(step)}: {err}; {journal(name)}")

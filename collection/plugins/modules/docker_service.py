@@ -58,7 +58,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import docker
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import look, steps
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import carry_out, look, steps
 
 POLL_SECONDS = 0.5
 COMMAND_SECONDS = 30
@@ -116,10 +116,8 @@ def main():
             if ["restart", name] in todo:
                 late = late or held_by(data_root)
                 todo = [step for step in todo if not late or step[0] != "restart"]
-            for step in [] if module.check_mode else todo:
-                status, _out, err = run(["systemctl", *step], START_SECONDS)
-                if status:
-                    raise Fault(f"systemctl {' '.join(step)}: {err}; {journal(name)}")
+            if not module.check_mode:
+                carry_out(name, todo, START_SECONDS)
             done += todo
         if not (module.check_mode and done):
             found = information(module.params["wait_seconds"])

@@ -53,8 +53,8 @@ EXAMPLES = r"""
 RETURN = r""" # """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import settled, steps
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import carry_out, settled, steps
 
 
 def main():
@@ -81,10 +81,11 @@ def main():
     if unit.get("LoadState") != "loaded":
         module.fail_json(msg=f"systemd cannot start {name}: the unit is {unit.get('LoadState', 'unknown')}")
     todo = steps(name, unit, module.params["files"], module.params["since"], module.params["wait"])
-    for step in [] if module.check_mode else todo:
-        status, _out, err = run(["systemctl", *step], module.params["wait_seconds"])
-        if status:
-            module.fail_json(msg=f"systemctl {' '.join(step)}: {err}; {journal(name)}")
+    if not module.check_mode:
+        try:
+            carry_out(name, todo, module.params["wait_seconds"])
+        except Fault as fault:
+            module.fail_json(msg=str(fault))
     said = ", ".join(" ".join(step) for step in todo)
     module.exit_json(changed=bool(todo), msg=f"{name}: {said or 'runs'}")
 
