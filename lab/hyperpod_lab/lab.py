@@ -27,7 +27,7 @@ from pathlib import Path
 from hyperpod_lab import addresses, agent, image, machine, upload
 from hyperpod_lab.agent import Hardware, Node
 from hyperpod_lab.errors import LabError, LabUsageError
-from hyperpod_lab.podman import Podman
+from hyperpod_lab.podman import ENVIRONMENT, Podman
 from hyperpod_lab.services import Services
 from hyperpod_lab.shape import Shape
 from hyperpod_lab.storage import STORE, Storage
@@ -38,7 +38,7 @@ STATE_ROOT = Path("/var/lib/hyperpod-lab")
 DEFAULT_NAME = "hyperpod"
 LABEL = "hyperpod-lab"
 #: Everything the platform gives a script, and nothing else.
-SCRIPT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SCRIPT_PATH = ENVIRONMENT["PATH"]
 SCRIPT_UNIT = "hyperpod-lab-on-create"
 BOOT_SECONDS = 90
 SCRIPT_SECONDS = 1800
