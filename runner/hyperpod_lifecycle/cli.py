@@ -204,7 +204,7 @@ def plan(
     from hyperpod_lifecycle import plan, source, users
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import load
-    from hyperpod_lifecycle.run import environment
+    from hyperpod_lifecycle.environment import clean_environment
 
     found = source.resolve(Paths(), resource_config, provisioning_parameters, inventory, _checkout())
     name = node or found.node
@@ -214,7 +214,7 @@ def plan(
     private = Path(tempfile.mkdtemp(prefix="hyperpod-lifecycle-"))
     try:
         path = found.write(private / "inventory", this.name, "local")
-        made = plan.make(this, path, environment(private, None, "local"))
+        made = plan.make(this, path, clean_environment(private, None, "local"))
     finally:
         shutil.rmtree(private)
     if as_json:

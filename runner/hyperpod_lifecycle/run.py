@@ -6,28 +6,27 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pwd
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from hyperpod_lifecycle import __version__, listing, lock, processes, source, users
+from hyperpod_lifecycle.environment import clean_environment, only, umask
 from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
 from hyperpod_lifecycle.events import Events
 from hyperpod_lifecycle.paths import Paths, write_private
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Concern, Report, one_line
+from hyperpod_lifecycle.signals import InterruptedRun, Signals
 
 if TYPE_CHECKING:
     from hyperpod_lifecycle.cluster import Node
@@ -40,16 +39,11 @@ NETWORK_SECONDS = 120.0
 #: How soon a signal or the time limit ends the run.
 POLL_SECONDS = 0.2
 
-#: What of the caller's environment Ansible and every task may see.
-KEPT_ENVIRONMENT = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "TZ")
-
 #: Ours, by its path: with our folder on PATH the tasks would find our python3 instead of the node's.
 ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 #: A disk that takes no more is no defect of ours.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -89,12 +83,6 @@ class Site:
     playbook: str = SITE
     collections: Path | None = None  #: folder that holds `ansible_collections`, unless Ansible finds it by itself
     checkout: Path | None = None  #: the source tree we run from, if we do
-
-
-class InterruptedRun(LifecycleError):
-    """A signal asked us to stop."""
-
-    exit_code = ExitCode.INTERRUPTED
 
 
 class TimedOut(LifecycleError):
@@ -254,7 +242,7 @@ class _Run:
 
     def _play(self, private: Path, inventory: Path, node: Node, connection: str) -> None:
         tags, skip_tags = self.options.tags, self.options.skip_tags
-        variables = environment(private, self.site.collections, connection)
+        variables = clean_environment(private, self.site.collections, connection)
         packed = self.paths.run_dir / "modules"
         if packed.exists() or not self.options.check:
             variables["HYPERPOD_LIFECYCLE_MODULES"] = str(packed)
@@ -324,7 +312,7 @@ class _Run:
             processes.sweep(self.paths.run_dir)
             return True
 
-        with _only(variables), _umask(0o022):
+        with only(variables), umask(0o022):
             runner = init_runner(
                 private_data_dir=str(private),
                 binary=str(ANSIBLE_PLAYBOOK),
@@ -377,102 +365,6 @@ class _Run:
             self.progress.say(f"note: {note}")
 
 
-class Signals:
-    """SIGTERM, SIGINT and SIGHUP, remembered; inside :meth:`raising` they end what is being waited for."""
-
-    def __init__(self) -> None:
-        self.received = ""  #: name of the first one
-        self._raise = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Signals:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                self._before[number] = signal.signal(number, self._take)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        self.received = self.received or signal.Signals(number).name
-        if self._raise:
-            self._raise = False
-            self._stop()
-
-    def _stop(self) -> None:
-        raise InterruptedRun(f"stopped by {self.received} before the first task")
-
-    @contextmanager
-    def raising(self) -> Iterator[None]:
-        """Where a signal may cut in; elsewhere it waits for the next look at :attr:`received`."""
-        if self.received:
-            self._stop()
-        self._raise = True
-        try:
-            yield
-        finally:
-            self._raise = False
-
-
-def environment(private: Path, collections: Path | None, connection: str) -> dict[str, str]:
-    """All that Ansible and its tasks see: nothing of the caller's but proxies, no configuration file, no old folder."""
-    home = private / "home"
-    configuration = private / "ansible.cfg"
-    configuration.touch(mode=0o600)  # or Ansible would read the node's or the user's
-    return {
-        **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
-        "PATH": SYSTEM_PATH,
-        "HOME": _home(),
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C.UTF-8",
-        processes.MARK: str(private),
-        "ANSIBLE_CONFIG": str(configuration),
-        "ANSIBLE_HOME": str(home),
-        "ANSIBLE_LOCAL_TEMP": str(home / "tmp"),
-        "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
-        "ANSIBLE_ASYNC_DIR": str(home / "async"),
-        # A collection in ~/.ansible must not win over ours.
-        "ANSIBLE_COLLECTIONS_PATH": str(collections or home / "collections"),
-        "ANSIBLE_INVENTORY_ENABLED": source.PLUGIN,
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
-        "ANSIBLE_INJECT_FACT_VARS": "false",
-        "ANSIBLE_PIPELINING": "false" if connection == "local" else "true",
-        "ANSIBLE_NOCOLOR": "true",
-    }
-
-
-def _home() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:  # a plan in a container, as a user without a name
-        return "/"
-
-
 def _require_root(options: Options) -> None:
     if os.geteuid() != 0:
         raise InputError([Problem("this user", "", "is not root", f"sudo {options.command}")])
-
-
-@contextmanager
-def _only(variables: Mapping[str, str]) -> Iterator[None]:
-    """ansible-runner hands on the whole environment and writes it to a file, so there must be nothing else in it."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
-def _umask(mask: int) -> Iterator[None]:
-    """Tasks make files with the usual modes, whatever the caller's umask; what is private has its mode from birth."""
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)

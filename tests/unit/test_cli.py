@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from conftest import BASELINE, ROOT
 
-from hyperpod_lifecycle import __version__, cli, run
+from hyperpod_lifecycle import __version__, cli, environment, run
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
 from hyperpod_lifecycle.paths import Paths
 from hyperpod_lifecycle.report import Concern, Report
@@ -224,7 +224,7 @@ def test_a_user_without_a_name_can_plan(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(KeyError):
         pwd.getpwuid(54321)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    assert run.environment(tmp_path, None, "local")["HOME"] == "/"
+    assert environment.clean_environment(tmp_path, None, "local")["HOME"] == "/"
 
 
 def test_an_expected_error_is_one_message_and_a_defect_one_sentence(

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment that Ansible and every task run in."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from hyperpod_lifecycle import processes, source
+
+#: What of the caller's environment Ansible and every task may see.
+KEPT_ENVIRONMENT = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "TZ")
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def clean_environment(private: Path, collections: Path | None, connection: str) -> dict[str, str]:
+    """All that Ansible and its tasks see: nothing of the caller's but proxies, no configuration file, no old folder."""
+    home = private / "home"
+    configuration = private / "ansible.cfg"
+    configuration.touch(mode=0o600)  # or Ansible would read the node's or the user's
+    return {
+        **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
+        "PATH": SYSTEM_PATH,
+        "HOME": _home(),
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        processes.MARK: str(private),
+        "ANSIBLE_CONFIG": str(configuration),
+        "ANSIBLE_HOME": str(home),
+        "ANSIBLE_LOCAL_TEMP": str(home / "tmp"),
+        "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
+        "ANSIBLE_ASYNC_DIR": str(home / "async"),
+        # A collection in ~/.ansible must not win over ours.
+        "ANSIBLE_COLLECTIONS_PATH": str(collections or home / "collections"),
+        "ANSIBLE_INVENTORY_ENABLED": source.PLUGIN,
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        "ANSIBLE_INJECT_FACT_VARS": "false",
+        "ANSIBLE_PIPELINING": "false" if connection == "local" else "true",
+        "ANSIBLE_NOCOLOR": "true",
+    }
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:  # a plan in a container, as a user without a name
+        return "/"
+
+
+@contextmanager
+def only(variables: Mapping[str, str]) -> Iterator[None]:
+    """ansible-runner hands on the whole environment and writes it to a file, so there must be nothing else in it."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Tasks make files with the usual modes, whatever the caller's umask; what is private has its mode from birth."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
