@@ -28,6 +28,10 @@ _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 _NAME_RULE = "write a lower-case letter, then up to 31 of those, digits, _, . and -; root is no user"
 #: root, nobody, and what programs take for "no user", in 16 and in 32 bits.
 _RESERVED_UIDS = (0, 65534, 65535, 2**32 - 2, 2**32 - 1)
+_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[^/:\s]+)+")
+#: What belongs to the node's system or to its image; nobody lives there.
+_SYSTEM = re.compile(r"/(bin|boot|dev|etc|lib(32|64|x32)?|opt/(ml|slurm)|proc|root|run|sbin|sys|tmp|usr|var)(/.*)?")
+_HOME_RULE = "write an absolute path of a directory of its own, such as /fsx/ada, without .., blanks and colons"
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class _Reading:
         self.problems = Problems()
         self.users: list[User] = []
         self.notes: list[str] = []
-        self._taken: dict[str | int, str] = {}  #: where each name and uid was first seen
+        self._taken: dict[tuple[str, str | int], str] = {}  #: where each name, uid and home was first seen
 
     def text(self, path: Path) -> str | None:
         try:
@@ -167,22 +171,33 @@ class _Reading:
             self._problem(where[1], found, "write a whole number")
         elif int(uid) in _RESERVED_UIDS or int(uid) >= 2**32:
             self._problem(where[1], f"the uid {int(uid)} of {show(name)}", "give it one of its own, such as 2001")
-        if home and (not home.startswith("/") or posixpath.normpath(home) != home or re.search(r"[:\s]", home)):
-            self._problem(where[2], f"the home {show(home)}", "write an absolute path without .., blanks and colons")
-        elif PLACEHOLDER.search(home):
+        home = home.rstrip("/") or home
+        if PLACEHOLDER.search(home):
             self._problem(where[2], f"the placeholder {show(home)}", "fill in the real value")
+        elif home and (fault := _home_fault(home)):
+            self._problem(where[2], f"the home {show(home)} {fault}", _HOME_RULE)
         if len(self.problems) > before:
             return
         user = User(name, int(uid), home, account)
-        for key, at, what in ((user.name, where[0], "name"), (user.uid, where[1], "uid")):
-            if key in self._taken:
-                self._problem(at, f"the {what} {key} again (first at {self._taken[key]})", f"each {what} is one user's")
-            else:
-                self._taken[key] = at
+        values: list[tuple[str, str | int, str]] = [("name", name, where[0]), ("uid", user.uid, where[1])]
+        values += [("home", home, where[2])] if home else []
+        for what, value, at in values:
+            first = self._taken.setdefault((what, value), at)
+            if first != at:
+                self._problem(at, f"the {what} {value} again (first at {first})", f"each {what} is one user's")
         self.users.append(user)
 
     def _problem(self, key: str, found: str, remedy: str) -> None:
         self.problems.add(self.file, key, found, remedy)
+
+
+def _home_fault(home: str) -> str:
+    """Why nobody can live at this path, without a final slash; empty if somebody can."""
+    if _SYSTEM.fullmatch(home):
+        return "is in a system directory"
+    if home.startswith("/") and home.count("/") == 1:
+        return "is a top-level directory, such as file systems are mounted at"
+    return "" if _PATH.fullmatch(home) else "is not a plain absolute path"
 
 
 def _everyone(document: _Document) -> Iterator[tuple[str, _Group, _User]]:

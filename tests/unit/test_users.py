@@ -84,14 +84,38 @@ def test_account_and_mount_come_from_the_nearest_level(tmp_path: Path) -> None:
         ("ada,0", 'the uid 0 of "ada"'),
         ("ada,65534", 'the uid 65534 of "ada"'),
         ("ada,4294967296", 'the uid 4294967296 of "ada"'),
-        ("ada,2001,fsx/ada", 'the home "fsx/ada"'),
-        ("ada,2001,/fsx/../ada", 'the home "/fsx/../ada"'),
-        ("ada,2001,/fsx/a:b", 'the home "/fsx/a:b"'),
+        ("ada,2001,fsx/ada", 'the home "fsx/ada" is not a plain absolute path'),
+        ("ada,2001,/fsx/../ada", 'the home "/fsx/../ada" is not a plain absolute path'),
+        ("ada,2001,//fsx/ada", 'the home "//fsx/ada" is not a plain absolute path'),
+        ("ada,2001,/fsx/a:b", 'the home "/fsx/a:b" is not a plain absolute path'),
+        ("ada,2001,/etc/ada", 'the home "/etc/ada" is in a system directory'),
+        ("ada,2001,/root", 'the home "/root" is in a system directory'),
+        ("ada,2001,/opt/slurm/ada", 'the home "/opt/slurm/ada" is in a system directory'),
+        ("ada,2001,/", 'the home "/" is a top-level directory, such as file systems are mounted at'),
+        ("ada,2001,/fsx/", 'the home "/fsx" is a top-level directory, such as file systems are mounted at'),
         ("ada,2001,/fsx/<user>", 'the placeholder "/fsx/<user>"'),
     ],
 )
 def test_a_wrong_line(tmp_path: Path, line: str, found: str) -> None:
     assert problems(write(tmp_path, f"# users\n{line}\n")) == [("line 2", found)]
+
+
+def test_two_users_do_not_share_a_home(tmp_path: Path) -> None:
+    path = write(tmp_path, "ada,2001,/fsx/team\nbea,2002,/fsx/team/\n")
+    assert problems(path) == [("line 2", "the home /fsx/team again (first at line 1)")]
+
+
+def test_a_final_slash_of_a_home_means_nothing(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "ada,2001,/fsx/ada/\n")).users == (User("ada", 2001, "/fsx/ada", ""),)
+
+
+def test_a_declared_home_is_the_users_field2_case_06() -> None:
+    case = CASES / "field-2/06-users-with-a-home-of-their-own"
+    assert load(case).users == (User("ada", 2001, "/fsx/team-a/ada", ""),)
+    assert [(user.name, user.home) for user in load(case / "yaml-form").users] == [
+        ("ada", ""),
+        ("bea", "/scratch2/bea"),
+    ]
 
 
 def test_a_name_twice(tmp_path: Path) -> None:
