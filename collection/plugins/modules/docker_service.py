@@ -9,7 +9,7 @@ module: docker_service
 short_description: Let Docker and containerd run with their present settings
 description:
   - Enables and starts both. One is restarted if a file it reads is younger than its process, as in
-    M(hyperpod.lifecycle.fresh_unit).
+    M(hyperpod.lifecycle.unit_current).
   - While containers run that the restart would end, or lose sight of, nothing is restarted, and RV(note) says so.
     A run after they have ended does it.
 author: hyperpod-lifecycle maintainers

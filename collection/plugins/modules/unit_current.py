@@ -1,11 +1,13 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.systemd_service: it cannot tell that a unit runs with older settings, and a handler that would is
+# forgotten when a run is killed.
 """A daemon that runs with its present settings."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: fresh_unit
+module: unit_current
 short_description: Start a unit, or restart it if it has older settings
 description:
   - Enables and starts a unit. It is restarted if one of O(files) is younger than its process.
@@ -45,7 +47,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Start slurmdbd
-  hyperpod.lifecycle.fresh_unit:
+  hyperpod.lifecycle.unit_current:
     name: slurmdbd
     files: [/opt/slurm/etc/slurmdbd.conf]
 """
