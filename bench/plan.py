@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `plan` costs on clusters of 600 and 10,000 nodes, against Ansible's own start."""
+"""Measure `plan` and the reading of the files on clusters of up to 10,000 nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from hyperpod_lifecycle import cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 PER_GROUP = 100
@@ -47,25 +50,36 @@ def write_cluster(folder: Path, nodes: int) -> list[str]:
     return ["--resource-config", str(files[0]), "--provisioning-parameters", str(files[1])]
 
 
-def best(command: list[str]) -> float:
+def best(work: Callable[[], object]) -> float:
     """Seconds of the fastest of a few runs."""
     times = []
     for _ in range(RUNS):
         start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        work()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def command(*words: str) -> Callable[[], object]:
+    return lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def reading(folder: Path, nodes: int) -> Callable[[], object]:
+    _, config, _, parameters = write_cluster(folder, nodes)
+    return lambda: cluster.load(Path(config), Path(parameters)).node_by_name("pod-3-7")
 
 
 def main() -> None:
     binaries = Path(sys.executable).parent
     with tempfile.TemporaryDirectory() as folder:
-        base = best([str(binaries / "ansible-playbook"), "--version"])
+        read = {nodes: best(reading(Path(folder), nodes)) for nodes in (1_000, 10_000)}
+        base = best(command(str(binaries / "ansible-playbook"), "--version"))
         found = {}
         for nodes in (600, 10_000):
             files = write_cluster(Path(folder), nodes)
             plan = [str(binaries / "hyperpod-lifecycle"), "plan", "--node", "pod-3-7", "--json", *files]
-            found[nodes] = best([*plan, "--inventory", str(ROOT / "inventory")])
+            found[nodes] = best(command(*plan, "--inventory", str(ROOT / "inventory")))
+    print(f"reading 10,000     / reading 1,000 nodes         {read[10_000] / read[1_000]:5.1f}")
     print(f"plan, 600 nodes    / ansible-playbook --version  {found[600] / base:5.1f}")
     print(f"plan, 10,000 nodes / ansible-playbook --version  {found[10_000] / base:5.1f}")
     print(f"plan, 10,000 nodes / plan, 600 nodes             {found[10_000] / found[600]:5.1f}")

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from polling import wait_for
 
 # The first process of the copy: ending it ends the others and takes the mounts along.
 BOOT = """
@@ -71,13 +72,6 @@ def copy_of_this_machine(mount_point: Path) -> Iterator[Machine]:
             yield Machine(int(inner))
         finally:
             outer.kill()
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
 
 
 def lines_with(text: str, lines: Sequence[str]) -> list[str]:

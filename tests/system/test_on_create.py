@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine import Machine, copy_of_this_machine, lines_with, wait_for
+from machine import Machine, copy_of_this_machine, lines_with
+from polling import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 UPLOAD = Path("/tmp/sagemaker-lifecycle-x/src")  # in the copy of the machine

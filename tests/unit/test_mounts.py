@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -182,10 +181,8 @@ def test_a_childs_errors_come_back() -> None:
 def test_a_hanging_child_is_given_up_and_holds_none_of_our_files() -> None:
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
-    started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s"):
         limited(lambda: signal.pause(), 0.3)
-    assert time.monotonic() - started < 5
     os.close(writer)
     assert os.read(reader, 1) == b""
     os.close(reader)

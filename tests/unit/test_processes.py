@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from polling import wait_for
 
 from hyperpod_lifecycle import processes
 
@@ -42,11 +43,8 @@ def alive(file: Path) -> bool:
         return False
 
 
-def wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 10
-    while not (file.exists() and file.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def written(file: Path) -> bool:
+    return file.exists() and bool(file.read_text())
 
 
 def test_sweep_ends_the_family_and_spares_all_others(tmp_path: Path, start: Start) -> None:
@@ -57,14 +55,14 @@ def test_sweep_ends_the_family_and_spares_all_others(tmp_path: Path, start: Star
     orphan = start(f"setsid sh -c 'echo $$ > {tmp_path}/orphan; exec sleep 60' & exit 0", run_dir / "run-d")
     other = start("sleep 60", tmp_path / "run-of-another/run-a")
     unrelated = start("sleep 60", None)
-    wait_for(tmp_path / "child")
-    wait_for(tmp_path / "orphan")
+    for name in ("child", "orphan"):
+        wait_for(partial(written, tmp_path / name))
     orphan.wait()
 
     assert processes.sweep(run_dir) == []
 
     for process in (mine, stubborn, unmarked_child):
-        process.wait(5)  # with whatever status: a shell may see its child killed before it is killed itself
+        process.wait(60)  # with whatever status: a shell may see its child killed before it is killed itself
     assert not alive(tmp_path / "child")
     assert not alive(tmp_path / "orphan")
     assert [process.poll() for process in (other, unrelated)] == [None, None]
@@ -74,7 +72,7 @@ def test_a_sweep_from_within_a_marked_process_spares_it_and_its_parents(tmp_path
     script = (
         "import os, subprocess, sys; from pathlib import Path; from hyperpod_lifecycle import processes; "
         "child = subprocess.Popen(['sleep', '60']); "
-        f"print(processes.sweep(Path({str(tmp_path)!r})), child.wait(5))"
+        f"print(processes.sweep(Path({str(tmp_path)!r})), child.wait(20))"
     )
     done = subprocess.run(
         ["sh", "-c", '"$0" -c "$1"; echo parent lives', sys.executable, script],
@@ -89,9 +87,7 @@ def test_a_sweep_from_within_a_marked_process_spares_it_and_its_parents(tmp_path
 
 def test_what_does_not_end_is_named(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = start("sleep 60", tmp_path / "run-a")
-    wait = time.monotonic() + 5
-    while stuck.pid not in processes._family(tmp_path) and time.monotonic() < wait:
-        time.sleep(0.02)
+    wait_for(lambda: stuck.pid in processes._family(tmp_path))
     monkeypatch.setattr(os, "kill", lambda pid, number: None)
     assert stuck.pid in processes.sweep(tmp_path, limit=0.1)
     monkeypatch.undo()

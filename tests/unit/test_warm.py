@@ -10,14 +10,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from polling import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -291,14 +291,6 @@ class Trial:
         return [path for path in (self.folder / "tmp").glob("*/warm-*") if path.is_socket()]
 
 
-def wait(condition: Callable[[], Any], seconds: float = 20) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return found
-
-
 def playbook_of(*tasks: dict[str, Any]) -> str:
     return yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": list(tasks)}])
 
@@ -390,20 +382,20 @@ def test_workers_share_a_helper_and_none_outlives_the_run(trial: Trial) -> None:
     assert output.count("EXEC (warm)") == 5
     helpers = {result["stdout"] for key, (_, result) in trial.results().items() if "who" in key}
     assert len(helpers) == 1
-    wait(lambda: not trial.processes(), 5)
+    wait_for(lambda: not trial.processes())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_run_leaves_no_process(trial: Trial, number: signal.Signals) -> None:
     run = trial.start(WARM, playbook_of({"ansible.builtin.shell": "trap '' TERM; sleep 301 & sleep 300"}))
-    wait(lambda: any("sleep 301" in command for command in trial.processes().values()))
+    wait_for(lambda: any("sleep 301" in command for command in trial.processes().values()))
     run.send_signal(number)
-    wait(lambda: not trial.processes(), 10)
+    wait_for(lambda: not trial.processes())
     run.communicate()
 
 
 def test_a_task_that_times_out_leaves_no_module(trial: Trial) -> None:
-    left = "for attempt in 1 2 3 4 5 6 7 8 9; do pgrep -x -f 'sleep 299' || exit 0; sleep 0.5; done; exit 1"
+    left = "for attempt in $(seq 600); do pgrep -x -f 'sleep 299' || exit 0; sleep 0.1; done; exit 1"
     too_long = {"ansible.builtin.command": "sleep 299", "timeout": 1, "ignore_errors": True}
     code, output = trial.run(WARM, playbook_of(too_long, {"ansible.builtin.shell": left}))
     assert code == 0, output
@@ -412,8 +404,8 @@ def test_a_task_that_times_out_leaves_no_module(trial: Trial) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_reach_the_helper(trial: Trial) -> None:
     run = trial.start(WARM, playbook_of({"ansible.builtin.command": "sleep 300"}))
-    (address,) = wait(trial.sockets)
-    wait(lambda: any("sleep 300" in command for command in trial.processes().values()))
+    (address,) = wait_for(trial.sockets)
+    wait_for(lambda: any("sleep 300" in command for command in trial.processes().values()))
 
     def connect(**user: Any) -> str:
         """From inside the folder: where the path leads is not in the way."""
@@ -445,12 +437,14 @@ def test_without_a_helper_modules_run_as_under_local(trial: Trial) -> None:
 
 
 def test_a_module_whose_helper_dies_is_an_error_and_not_run_again(trial: Trial) -> None:
-    count = trial.folder / "count"
-    run = trial.start(WARM, playbook_of({"ansible.builtin.shell": f"echo x >> {count}; sleep 2"}))
-    wait(count.exists)
+    count, end = trial.folder / "count", trial.folder / "end"
+    until = f"while [ ! -e {end} ]; do sleep 0.1; done"
+    run = trial.start(WARM, playbook_of({"ansible.builtin.shell": f"echo x >> {count}; {until}"}))
+    wait_for(count.exists)
     helper = min(pid for pid, command in trial.processes().items() if command.startswith(f"{NODE_PYTHON} - "))
     os.kill(helper, signal.SIGKILL)  # the first of that name: the module's process is its child
-    output, _ = run.communicate(timeout=30)
+    end.touch()
+    output, _ = run.communicate(timeout=60)
     assert run.returncode == 4, output
     assert "the module may have finished" in output
     assert count.read_text() == "x\n"

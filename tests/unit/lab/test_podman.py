@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
+from polling import wait_for
 
 from hyperpod_lab.errors import LabError
 from hyperpod_lab.podman import Podman, _began
@@ -35,10 +35,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_started(podman: Podm
     with pytest.raises(LabError, match="took longer than 1 s"):
         podman.enter("here", ["sh", "-c", f"sleep 300 & echo $! >{started}; wait"], timeout=1)
     status = Path("/proc", started.read_text().strip(), "status")
-    deadline = time.monotonic() + 10
-    while status.exists() and "(zombie)" not in status.read_text():
-        assert time.monotonic() < deadline, "what it started runs on"
-        time.sleep(0.05)
+    wait_for(lambda: not status.exists() or "(zombie)" in status.read_text(), "the end of what it started")
 
 
 def test_another_process_with_the_number_of_a_first_one_is_not_entered(
