@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, files, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, files, hosts, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file, slurm_settings
 
@@ -248,11 +248,47 @@ def test_other_levels_are_fine(level: str) -> None:
     assert not accounting.TALKATIVE.fullmatch(level)
 
 
-def test_somebody_elses_accounting_is_refused(tmp_path: Path) -> None:
-    slurm_settings.refuse_others(tmp_path, "AccountingStorageHost=localhost\n", STORAGE, OURS)
-    slurm_settings.refuse_others(tmp_path, "AccountingStorageHost=10.0.0.5\n", STORAGE, OURS)
+CONTROLLERS = [("ip-10-0-0-5", "10.0.0.5"), ("ip-10-0-0-6.us-west-2.compute.internal", "10.0.0.6")]
+
+
+@pytest.mark.parametrize(
+    "there", ["localhost", "10.0.0.5", "ip-10-0-0-5", "IP-10-0-0-5", "ip-10-0-0-5.us-west-2.compute.internal."]
+)
+def test_accounting_on_this_controller_by_whatever_name_is_its_own(tmp_path: Path, there: str) -> None:
+    slurm_settings.refuse_others(tmp_path, f"AccountingStorageHost={there}\n", STORAGE, OURS, CONTROLLERS)
+
+
+@pytest.mark.parametrize("there", ["10.0.0.50", "ip-10-0-0-50", "ip-10-0-0-6", "5", "ip-10-0-0"])
+def test_somebody_elses_accounting_is_refused(tmp_path: Path, there: str) -> None:
     with pytest.raises(Fault, match="somewhere else"):
-        slurm_settings.refuse_others(tmp_path, "accountingstoragehost=10.0.0.50\n", STORAGE, OURS)
+        slurm_settings.refuse_others(tmp_path, f"accountingstoragehost={there}\n", STORAGE, OURS, CONTROLLERS)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("a", "A", True),
+        ("a", "a.b.c", True),
+        ("a.b.c.", "a", True),
+        ("a.b", "a.b.c", False),
+        ("a", "ab.c", False),
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.10", False),
+        ("10", "10.0.0.1", False),
+        ("::1", "0:0:0:0:0:0:0:1", True),
+        ("", "", False),
+        ("", "a", False),
+    ],
+)
+def test_names_of_one_host(one: str, other: str, same: bool) -> None:
+    assert hosts.same_host(one, other) is hosts.same_host(other, one) is same
+
+
+def test_a_machine_knows_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "ip-10-0-0-5.internal")
+    assert all(hosts.is_here(name) for name in ("localhost", "127.0.0.1", "ip-10-0-0-5", "IP-10-0-0-5.internal"))
+    assert not any(hosts.is_here(name) for name in ("ip-10-0-0-50", "192.0.2.1", "db.example", ""))
+    assert accounting.place({"StorageHost": "ip-10-0-0-5"}) == accounting.place({"StorageHost": "localhost"})
 
 
 def test_the_include_is_written_with_owner_mode_and_every_other_line(tmp_path: Path) -> None:

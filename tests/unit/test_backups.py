@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, dump, leftovers, s3
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import controllers_up
+from ansible_collections.hyperpod.lifecycle.plugins.modules import slurm_restore
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"
 ABOUT = {"cluster": "ml", "arn": ARN, "slurm": "slurm 24.11.5", "created": "20261130T120000Z", "clusters": ["ml"]}
@@ -197,3 +200,102 @@ def test_what_stands_against_a_restore(
 def test_controllers_that_answer() -> None:
     said = "Slurmctld(primary) at ip-10-0-0-1 is UP\nSlurmctld(backup) at ip-10-0-0-11 is DOWN\n"
     assert controllers_up(said) == {"ip-10-0-0-1"}
+
+
+# --- other controllers ---
+
+
+class Connections:
+    """A server to which these are connected: (host and port, whether it is the asking one)."""
+
+    name = "db.example:3306"
+
+    def __init__(self, *rows: tuple[str, str]) -> None:
+        self.rows = [list(row) for row in rows]
+
+    def ask(self, *statements: str) -> list[list[str]]:
+        return self.rows
+
+
+OURS, OUR_SLURMDBD, STANDBY = ("10.0.0.5:41000", "1"), ("10.0.0.5:40000", "0"), ("10.0.0.6:40000", "0")
+
+
+def test_a_slurmdbd_on_another_machine_is_told_from_this_ones() -> None:
+    assert dump.users_elsewhere(Connections(OURS, OUR_SLURMDBD), "acct") == []
+    assert dump.users_elsewhere(Connections(("localhost", "1"), ("localhost", "0")), "acct") == []
+    assert dump.users_elsewhere(Connections(OURS, OUR_SLURMDBD, STANDBY), "acct") == ["10.0.0.6"]
+
+
+class Present:
+    """A controller as a restore finds it."""
+
+    cluster, slurm, database = "ml", "slurm 24.11.5", "acct"
+
+    def __init__(self, *, slurmctld: set[str] | None = None, slurmdbd: list[str] | None = None) -> None:
+        self.others_up, self.dbds_up = lambda: slurmctld or set(), lambda: slurmdbd or []
+
+    def jobs_since(self, moment: str) -> int:
+        return 0
+
+    def clusters(self) -> list[str]:
+        return ["ml"]
+
+
+def test_a_restore_is_refused_while_another_slurmdbd_would_take_over() -> None:
+    manifest = {**ABOUT, "files": {backups.DATABASE: {}}}
+    slurm_restore.check(manifest, "b", Present(), replace_newer=True)
+    with pytest.raises(Fault, match="systemctl stop slurmdbd on 10.0.0.6"):
+        slurm_restore.check(manifest, "b", Present(slurmdbd=["10.0.0.6"]), replace_newer=True)
+    with pytest.raises(Fault, match="systemctl stop slurmctld on two"):
+        slurm_restore.check(manifest, "b", Present(slurmctld={"two"}), replace_newer=True)
+
+
+def test_nothing_is_dropped_while_somebody_else_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dump, "pause", lambda seconds: None)
+    server = Connections(OURS, STANDBY)
+    with pytest.raises(Fault, match=r"in use from 10\.0\.0\.6; stop what uses it first"):
+        dump.wait_until_unused(server, "acct", 0)
+    monkeypatch.setattr(dump, "pause", lambda seconds: server.rows.pop())
+    dump.wait_until_unused(server, "acct", 60)
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    done = subprocess.Popen(["true"])
+    done.wait()
+    return done.pid
+
+
+def test_a_backup_leaves_what_another_controller_is_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: int
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "ip-10-0-0-6")
+    theirs = tmp_path / f"{leftovers.own_name('part')}-x/20261101T000000Z"
+    theirs.mkdir(parents=True)
+    monkeypatch.setattr(socket, "gethostname", lambda: "ip-10-0-0-5.internal")
+    killed = tmp_path / leftovers.own_name("part").replace(f"p{os.getpid()}", f"p{dead}-y")
+    killed.mkdir()
+    with backups.part_of(str(tmp_path), "20261102T000000Z") as part:
+        Path(part, "file").touch()
+        assert theirs.exists()
+        assert not killed.exists(), "a run of this controller that was killed left it"
+        assert not backups.finished(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["20261102T000000Z", theirs.parent.name]
+    assert (tmp_path / "20261102T000000Z/file").exists()
+    with pytest.raises(Fault, match="no space"), backups.part_of(str(tmp_path), "20261103T000000Z"):
+        raise Fault("no space")
+    with pytest.raises(Fault, match="run again"), backups.part_of(str(tmp_path), "20261102T000000Z"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["20261102T000000Z", theirs.parent.name]
+
+
+def test_only_litter_of_ended_processes_of_this_node_is_litter(monkeypatch: pytest.MonkeyPatch, dead: int) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "Node-1.internal")
+    mine = leftovers.own_name("proof")
+    assert mine == f"hyperpod-lifecycle-proof-node-1-p{os.getpid()}"
+    ended = mine.replace(f"p{os.getpid()}", f"p{dead}")
+    assert leftovers.is_left(ended, "proof")
+    assert leftovers.is_left(f".{ended}.sqsh", "proof")
+    for name in (mine, f"{ended}0x", ended.replace("node-1", "node-11"), ended.replace("proof", "other"), f"x{ended}"):
+        assert not leftovers.is_left(name, "proof"), name

@@ -8,6 +8,7 @@ import json
 import re
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import is_here
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import quote
 
 #: What a made password consists of: nothing that slurmdbd.conf or SQL gives a meaning.
@@ -16,7 +17,6 @@ PASSWORD = re.compile(r"[A-Za-z0-9]{16,}")
 
 #: From this level on slurmdbd writes its password into its log.
 TALKATIVE = re.compile(r"debug[2-9]|[6-9]", re.IGNORECASE)
-LOCAL = ("localhost", "127.0.0.1", "::1")
 
 HEADER = "# Written whole by hyperpod-lifecycle (role accounting) on each run."
 BEGIN = "# hyperpod-lifecycle: begin of {}"
@@ -68,7 +68,7 @@ def place(settings):
     """Host and database of slurmdbd.conf's settings; the same words for the same place."""
     found = {key.lower(): value for key, value in settings.items()}
     host = found.get("storagehost", "localhost").lower()
-    return "localhost" if host in LOCAL else host, found.get("storageloc", "slurm_acct_db")
+    return "localhost" if is_here(host) else host, found.get("storageloc", "slurm_acct_db")
 
 
 def other_database(text, settings):

@@ -22,9 +22,11 @@ import re
 import shutil
 import tarfile
 import zlib
+from contextlib import contextmanager
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.dump import is_whole
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import own_folder
 
 MANIFEST = "manifest.json"
 DATABASE = "accounting.sql"
@@ -45,6 +47,25 @@ def digest(path):
         while part := file.read(1 << 20):
             found.update(part)
     return found.hexdigest()
+
+
+# --- a folder that is not a backup yet ---
+
+
+@contextmanager
+def part_of(folder, name):
+    """The path of a new folder, which has the name of a backup once all is written; nothing stays of one that is not.
+
+    Others may be writing beside it: on shared storage, other controllers. What killed runs of this one have left goes.
+    """
+    os.makedirs(folder, exist_ok=True)
+    with own_folder("part", folder) as work:
+        part = os.path.join(work, name)
+        os.mkdir(part)
+        yield part
+        if os.path.exists(os.path.join(folder, name)):
+            raise Fault(f"{folder}/{name} is there already: another controller has made it in the same second; run again")
+        os.rename(part, os.path.join(folder, name))
 
 
 # --- slurmctld's state ---

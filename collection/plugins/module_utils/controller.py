@@ -7,16 +7,20 @@ import calendar
 import os
 import socket
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, dump, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import identifier
 
 SOCKET = "/run/mysqld/mysqld.sock"
 TIME = "%Y%m%dT%H%M%SZ"
 #: slurmctld saves a change at most five seconds later (SAVE_MAX_WAIT in its source), and does not say when.
 SAVE_SECONDS = 6
+#: How long another controller may take to make slurmdbd's tables.
+LOCK_SECONDS = 300
 
 
 class Controller:
@@ -62,8 +66,22 @@ class Controller:
     def others_up(self):
         """Other controllers that answer: they would write their own state over a restored one."""
         _status, said, _errors = run([str(self.bin / "scontrol"), "ping"], 60)
-        mine = {socket.gethostname(), socket.gethostname().split(".")[0]}
-        return slurm.controllers_up(said) - mine
+        return {host for host in slurm.controllers_up(said) if not same_host(host, socket.gethostname())}
+
+    def dbds_up(self):
+        """Other machines whose slurmdbd has the database: one that stands by takes over when this one's stops."""
+        return dump.users_elsewhere(self.server, self.database) if self.database else []
+
+    @contextmanager
+    def alone(self):
+        """Have the database for a while, once no slurmdbd is connected; both daemons are down here."""
+        if not self.database:
+            yield
+            return
+        # Who makes the tables of a new database, on another controller, waits for this lock.
+        with self.server.locked(dump.lock_name(self.database), LOCK_SECONDS):
+            dump.wait_until_unused(self.server, self.database)
+            yield
 
     def save(self, folder, arn, created):
         """Make an empty folder a backup."""

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 #: A year of a busy cluster takes minutes.
 SECONDS = 6 * 3600
 #: What mariadb-dump writes last, if nothing has stopped it.
 LAST = b"-- Dump completed"
+#: How long the server may take to let go of a slurmdbd that has ended.
+IDLE_SECONDS = 20
 #: A database in which a load has begun and not ended has this table.
 MARK = "hyperpod_lifecycle_load"
 
@@ -69,6 +73,38 @@ def load(server, database, path):
     if status:
         raise server.error(err)
     server.ask(f"DROP TABLE {identifier(database)}.{MARK}")
+
+
+def lock_name(database):
+    """The lock of the server's that who makes or replaces a database's tables holds."""
+    return f"hyperpod-lifecycle {database}"[:64]
+
+
+def users(server, database):
+    """The hosts that others are connected to a database from, and our own, as the server sees them."""
+    # An account sees its own connections, and slurmdbd's, even one's that stands by, are never closed while it runs.
+    where = f"db = {quote(database)} OR id = CONNECTION_ID()"
+    rows = server.ask(f"SELECT host, id = CONNECTION_ID() FROM information_schema.processlist WHERE {where}")  # noqa: S608
+    found = [(host.rpartition(":")[0] or host, own == "1") for host, own in rows]
+    return {host for host, own in found if not own}, next(host for host, own in found if own)
+
+
+def users_elsewhere(server, database):
+    """The other machines that have connections to a database: their slurmdbd would take over from this one's."""
+    others, own = users(server, database)
+    return sorted(others - {own})
+
+
+def wait_until_unused(server, database, seconds=IDLE_SECONDS):
+    """Wait until nobody else is connected: a slurmdbd would write what is then lost, or make tables that must not be."""
+    deadline = time.monotonic() + seconds
+    while found := users(server, database)[0]:
+        if time.monotonic() >= deadline:
+            raise Fault(
+                f"the database {database} on {server.name} is in use from {', '.join(sorted(found))}; stop what uses it "
+                "first, such as slurmdbd on another controller (systemctl stop slurmdbd)"
+            )
+        pause(0.5)
 
 
 def tables(server, database):

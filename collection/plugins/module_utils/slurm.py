@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
+
 #: Parameters that the HyperPod agent writes into slurm.conf and that nobody else may change.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
 
@@ -136,24 +138,33 @@ def with_parameter(text, name, value):
     return text + ("" if not text or text.endswith("\n") else "\n") + f"{name}={value}\n"
 
 
+def pings(answer):
+    """Each controller in an answer of ``scontrol ping``, in its order: (``primary`` or ``backup``, name, state)."""
+    found = re.findall(r"Slurmctld\((\w+)\) at (\S+) is (\w+)", answer)
+    return [(role if role == "primary" else "backup", host, state) for role, host, state in found]
+
+
 def ping(answer, name):
     """Role and state of the controller `name` in an answer of ``scontrol ping``: (``backup``, ``DOWN``)."""
-    match = re.search(rf"Slurmctld\((\w+)\) at {re.escape(name)} is (\w+)", answer)
-    if match:
-        return "backup" if match[1] != "primary" else "primary", match[2]
+    for role, host, state in pings(answer):
+        if same_host(host, name):
+            return role, state
     return "", "UP" if "is UP" in answer else "DOWN"
 
 
 def controllers_up(answer):
     """Names of the controllers that are up in an answer of ``scontrol ping``."""
-    return set(re.findall(r"Slurmctld\(\w+\) at (\S+) is UP", answer))
+    return {host for _role, host, state in pings(answer) if state == "UP"}
 
 
 def another_in_charge(answer, name):
     """Is a controller up, by an answer of ``scontrol ping``, that comes before the controller `name`?"""
-    found = re.findall(r"Slurmctld\(\w+\) at (\S+) is (\w+)", answer)
-    names = [host for host, _state in found]
-    return name in names and "UP" in [state for _host, state in found[: names.index(name)]]
+    before = []
+    for _role, host, state in pings(answer):
+        if same_host(host, name):
+            return "UP" in before
+        before.append(state)
+    return False
 
 
 def node_state(line):

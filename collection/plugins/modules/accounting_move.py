@@ -76,26 +76,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, dump
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, quote
-
-#: How long the server may take to let go of a slurmdbd that has ended.
-IDLE_SECONDS = 20
-
-
-def wait_until_unused(server, database, seconds):
-    """A slurmdbd on another controller, even one that stands by, would go on writing where nobody looks any more."""
-    deadline = time.monotonic() + seconds
-    # An account sees its own connections, and slurmdbd's are never closed while it runs.
-    ask = f"SELECT host FROM information_schema.processlist WHERE db = {quote(database)} AND id <> CONNECTION_ID()"  # noqa: S608
-    while found := server.ask(ask):
-        if time.monotonic() >= deadline:
-            hosts = ", ".join(sorted({row[0].rpartition(":")[0] or row[0] for row in found}))
-            raise Fault(
-                f"the database {database} on {server.name} is in use from {hosts}; stop what uses it first, such as "
-                "slurmdbd on another controller (systemctl stop slurmdbd)"
-            )
-        time.sleep(0.5)
-
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB
 
 def move(old, new, folder):
     """`old` and `new` are (server, database). The files."""
@@ -154,7 +135,7 @@ def main():
         status, _out, err = run(["systemctl", "stop", "slurmdbd"], 120)
         if status:
             raise Fault(f"slurmdbd does not stop: {err}")
-        wait_until_unused(*old, IDLE_SECONDS)
+        dump.wait_until_unused(*old)
         files = move(old, new, Path(wanted["folder"]))
     except (Fault, OSError) as fault:
         module.fail_json(msg=f"the history has not moved: {fault}. The old database is as it was")

@@ -49,12 +49,12 @@ backup:
 """
 
 import os
-import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import LARGE, own_folder
 
 
 def main():
@@ -76,22 +76,16 @@ def main():
         if module.check_mode:
             module.exit_json(changed=True, backup=f"{dest}/{name}")
         if s3.is_url(dest):
-            folder = os.path.join(module.tmpdir, created)
-            os.mkdir(folder)
-            controller.save(folder, arn, created)
-            s3.upload(folder, f"{dest}/{name}")
+            with own_folder("backup", LARGE) as work:
+                folder = os.path.join(work, created)
+                os.mkdir(folder)
+                controller.save(folder, arn, created)
+                s3.upload(folder, f"{dest}/{name}")
         else:
             if not os.path.isabs(dest):
                 raise Fault(f"{dest} is neither an absolute path nor s3://…")
-            # Its name is no backup's until it is one.
-            folder = f"{dest}/{name}.part"
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
-            for old in os.listdir(os.path.dirname(folder)):
-                if old.endswith(".part"):
-                    shutil.rmtree(os.path.join(os.path.dirname(folder), old))
-            os.mkdir(folder)
-            controller.save(folder, arn, created)
-            os.rename(folder, f"{dest}/{name}")
+            with backups.part_of(os.path.dirname(f"{dest}/{name}"), created) as part:
+                controller.save(part, arn, created)
     except (Fault, OSError) as fault:
         module.fail_json(msg=str(fault))
     module.exit_json(changed=True, backup=f"{dest}/{name}")

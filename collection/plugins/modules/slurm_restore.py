@@ -70,6 +70,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import LARGE, own_folder
 
 
 def check(manifest, where, controller, replace_newer):
@@ -81,11 +82,12 @@ def check(manifest, where, controller, replace_newer):
     if bool(controller.database) != (backups.DATABASE in manifest["files"]):
         has, lacks = ("the backup", "this controller") if not controller.database else ("this controller", "the backup")
         never.append(f"{has} has an accounting database and {lacks} has none; see accounting_enabled")
-    others = controller.others_up()
-    if others:
-        never.append(
-            f"another controller is up, stop it first: systemctl stop slurmctld on {', '.join(sorted(others))}"
-        )
+    for daemon, others in (("slurmctld", controller.others_up()), ("slurmdbd", controller.dbds_up())):
+        if others:
+            never.append(
+                f"another controller's {daemon} is up, stop it first: systemctl stop {daemon} on "
+                f"{', '.join(sorted(others))}"
+            )
     if never:
         raise Fault(f"{where} cannot be restored here: {'; '.join(never)}")
     if lost and not replace_newer:
@@ -97,11 +99,36 @@ def check(manifest, where, controller, replace_newer):
 
 def keep(controller, folder, arn):
     """Back up what is there now."""
-    dest = f"{folder}/{now()}"
-    os.makedirs(f"{dest}.part")
-    controller.save(f"{dest}.part", arn, now())
-    os.rename(f"{dest}.part", dest)
-    return dest
+    name = now()
+    with backups.part_of(folder, name) as part:
+        controller.save(part, arn, name)
+    return f"{folder}/{name}"
+
+
+def restore(wanted, work, check_mode):
+    """Restore, with a folder for what comes from S3. The backup, and that of what was there before."""
+    source, arn = wanted["source"].rstrip("/"), wanted["cluster_arn"]
+    controller = Controller(wanted["prefix"], wanted["config_dir"])
+    if s3.is_url(source):
+        where, folder = s3.choose(source, controller.cluster, arn, os.path.join(work, "s3"))
+    else:
+        where = folder = backups.choose(source, controller.cluster, arn)
+    manifest = backups.read(folder)
+    check(manifest, where, controller, wanted["replace_newer"])
+    if check_mode:
+        return where, wanted["keep_dir"]
+    ran = controller.stop()
+    try:
+        with controller.alone():
+            kept = keep(controller, wanted["keep_dir"], arn)
+            try:
+                controller.bring(folder)
+            except (Fault, OSError) as fault:
+                controller.bring(kept)
+                raise Fault(f"{fault}; all is as it was before") from fault
+    finally:
+        controller.start(ran, wanted["wait_seconds"])
+    return where, kept
 
 
 def main():
@@ -118,28 +145,10 @@ def main():
         },
         supports_check_mode=True,
     )
-    source, arn = module.params["source"].rstrip("/"), module.params["cluster_arn"]
     os.umask(0o077)
     try:
-        controller = Controller(module.params["prefix"], module.params["config_dir"])
-        if s3.is_url(source):
-            where, folder = s3.choose(source, controller.cluster, arn, os.path.join(module.tmpdir, "s3"))
-        else:
-            where = folder = backups.choose(source, controller.cluster, arn)
-        manifest = backups.read(folder)
-        check(manifest, where, controller, module.params["replace_newer"])
-        if module.check_mode:
-            module.exit_json(changed=True, backup=where, kept=module.params["keep_dir"])
-        ran = controller.stop()
-        try:
-            kept = keep(controller, module.params["keep_dir"], arn)
-            try:
-                controller.bring(folder)
-            except (Fault, OSError) as fault:
-                controller.bring(kept)
-                raise Fault(f"{fault}; all is as it was before") from fault
-        finally:
-            controller.start(ran, module.params["wait_seconds"])
+        with own_folder("restore", LARGE) as work:
+            where, kept = restore(module.params, work, module.check_mode)
     except (Fault, OSError) as fault:
         module.fail_json(msg=str(fault))
     module.exit_json(changed=True, backup=where, kept=kept)

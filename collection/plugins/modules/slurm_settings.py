@@ -81,6 +81,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 
 
 def read(path):
@@ -97,12 +98,21 @@ def write(path, text):
         write_owned(path, text, os.geteuid(), os.getegid(), 0o644)
 
 
-def refuse_others(path, text, wanted, ours):
+def alike(name, one, other, hosts):
+    """Whether two values of a setting mean the same; `hosts` has name and address of each controller."""
+    if not name.lower().endswith("host"):
+        return one.lower() == other.lower()
+    return same_host(one, other) or any(
+        any(same_host(one, word) for word in host) and any(same_host(other, word) for word in host) for host in hosts
+    )
+
+
+def refuse_others(path, text, wanted, ours, hosts):
     """Fault if somebody else has decided what is ours to decide."""
     names = {name.lower(): name for name in ours}
     for key, value in slurm.parameters(text):
         name = names.get(key.lower())
-        if name and value not in (str(wanted[name]), *map(str, ours[name])):
+        if name and not any(alike(name, value, str(each), hosts) for each in (wanted[name], *ours[name])):
             raise Fault(
                 f"{path} has {key}={value}, and here it should be {wanted[name]}: slurmdbd is somewhere else "
                 "already. Set accounting_enabled: false to leave it there, or delete the line; nothing was changed"
@@ -144,9 +154,9 @@ def main():
         module.exit_json(changed=True, settings=settings, note="")
     try:
         main_before, before = read(slurm_conf), read(path)
-        others = accounting.without_block(before, block)
-        refuse_others(slurm_conf, main_before, settings, ours)
-        refuse_others(path, others, settings, ours)
+        others, hosts = accounting.without_block(before, block), slurm.controller_hosts(main_before)
+        refuse_others(slurm_conf, main_before, settings, ours, hosts)
+        refuse_others(path, others, settings, ours, hosts)
         several = module.params["several"]
         there = left_to_slurm_conf(
             main_before, {name: value for name, value in settings.items() if name not in several}
@@ -163,7 +173,7 @@ def main():
                 write(slurm_conf, main_after)
     except Fault as fault:
         module.fail_json(msg=str(fault))
-    other = [f"{name}={value}" for name, value in there.items() if value.lower() != str(settings[name]).lower()]
+    other = [f"{name}={value}" for name, value in there.items() if not alike(name, value, str(settings[name]), hosts)]
     module.exit_json(
         changed=(before, main_before) != (after, main_after),
         settings=kept,

@@ -81,7 +81,7 @@ def wait_until_filled(server, database, seconds, silence):
 def fill(server, database, seconds):
     """Start slurmdbd alone, and wait for its tables."""
     # Who has the lock may take as long to start slurmdbd and to wait for it.
-    with server.locked(f"hyperpod-lifecycle {database}"[:64], 3 * seconds):
+    with server.locked(dump.lock_name(database), 3 * seconds):
         if not filled(server, database):
             status, _out, err = run(["systemctl", "start", "slurmdbd"], 90)
             if status:
