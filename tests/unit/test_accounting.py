@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -211,7 +212,7 @@ def test_a_grant_is_for_one_database_and_not_for_those_an_underscore_matches() -
 def test_a_secret_is_0600_from_birth_and_what_a_killed_run_left_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "secrets/one"
     path.parent.mkdir()
-    path.with_name(f"one.{socket.gethostname()}.new").write_text("half")
+    path.with_name(f".one.{socket.gethostname()}.new").write_text("half")
     os.umask(0)
     secret_file.make(path, 40)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -236,6 +237,39 @@ def test_a_file_has_its_owner_and_mode_before_its_words(tmp_path: Path, monkeypa
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o600
     assert link.is_symlink(), "a folder may hold links to files that controllers share"
+
+
+@pytest.mark.parametrize(
+    ("number", "locked", "said"),
+    [
+        (errno.ENOSPC, False, "its disk is full"),
+        (errno.EDQUOT, False, "the quota there is used up"),
+        (errno.EROFS, False, "its file system is read-only"),
+        (errno.EPERM, True, "slurm.conf is immutable .*chattr -ia"),
+        (errno.EPERM, False, "Operation not permitted"),
+        (errno.EBUSY, False, "Device or resource busy"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, locked: bool, said: str
+) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("old")
+
+    def rename(self: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(self), None, str(target))
+
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(files, "_locked", lambda each: locked)
+    with pytest.raises(Fault, match=f"{path} was not written: .*{said}"):
+        files.write(path, "new")
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["slurm.conf"], "nothing is left beside it"
+
+
+def test_a_file_system_without_flags_has_no_immutable_files(tmp_path: Path) -> None:
+    assert not files._locked(tmp_path)
+    assert not files._locked(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("level", ["debug2", "Debug5", "6", "9"])
@@ -296,7 +330,7 @@ def test_the_include_is_written_with_owner_mode_and_every_other_line(tmp_path: P
     path.write_text("ClusterName=demo\nNodeName=a CPUs=2\n")
     path.chmod(0o640)
     before = slurm_settings.read(path)
-    slurm_settings.write(path, slurm_settings.include(path, before, "accounting.conf"))
+    files.write(path, slurm_settings.include(path, before, "accounting.conf"))
     assert path.read_text() == before + "Include accounting.conf\n"
     assert path.stat().st_mode & 0o777 == 0o640
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import (
     apt,
     docker,
     enroot,
+    leftovers,
     nvidia,
     openpgp,
     proof,
@@ -30,8 +32,10 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     apt_programs,
     apt_source,
+    docker_proof,
     docker_service,
     enroot_conf,
+    enroot_proof,
     pyxis,
     scratch_disk,
     slurm_plugstack,
@@ -170,8 +174,9 @@ def choose(
         (["volume"], ["failed"], VOLUME, ["dlami-nvme.service has failed"]),
         (["volume"], ["unknown"], VOLUME, ["has not run"]),
         (["shared", "volume"], ["done"], VOLUME, []),
-        ([], ["absent"], "/var/lib/x", ["on the root disk, which has 100 GiB (80 GiB free)"]),
-        ([], ["failed"], "/var/lib/x", ["has failed", "on the root disk"]),
+        ([], ["absent"], "/var/lib/x", []),
+        ([], ["done"], "/var/lib/x", []),
+        ([], ["failed"], "/var/lib/x", ["has failed", "on the root disk, which has 100 GiB (80 GiB free)"]),
     ],
 )
 def test_one_disk_for_all_container_data(
@@ -785,6 +790,46 @@ def test_slurmctld_is_told_of_younger_files_once(monkeypatch: pytest.MonkeyPatch
     state["ActiveState"] = "inactive"
     os.utime(file, (stamp.stat().st_mtime + 9,) * 2)
     assert not ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"]
+
+
+class Programs:
+    """In the place of docker and enroot: what they list, and what they are told to do."""
+
+    def __init__(self, listed: list[str], left: str = "") -> None:
+        self.listed, self.left, self.calls = listed, left, list[str]()
+
+    def run(self, command: list[str], seconds: float, data: Any = "") -> tuple[int, str, str]:
+        self.calls.append(" ".join(command))
+        if "images" in command or "list" in command:
+            return 0, "\n".join(self.listed), ""
+        if "ps" in command:
+            return 0, "c0ffee\n" if self.left and self.left in command[-1] else "", ""
+        return 0, "proof", ""
+
+
+@pytest.fixture
+def litter() -> list[str]:
+    """Names of a proof that was killed, of one that runs, of another node's, and of somebody else's."""
+    done = subprocess.Popen(["true"])
+    done.wait()
+    own = leftovers.own_name("proof")
+    killed = own.replace(f"p{os.getpid()}", f"p{done.pid}")
+    return [killed, own, killed.replace("proof-", "proof-x"), "ubuntu"]
+
+
+def test_docker_keeps_nothing_of_a_proof_that_was_killed(monkeypatch: pytest.MonkeyPatch, litter: list[str]) -> None:
+    programs = Programs(litter, litter[0])
+    monkeypatch.setattr(docker_proof, "run", programs.run)
+    docker_proof.remove_left()
+    assert programs.calls[2:] == ["docker rm --force c0ffee", f"docker rmi --force {litter[0]}"]
+
+
+def test_enroot_keeps_nothing_of_a_proof_that_was_killed(monkeypatch: pytest.MonkeyPatch, litter: list[str]) -> None:
+    programs = Programs(litter)
+    monkeypatch.setattr(enroot_proof, "run", programs.run)
+    enroot_proof.remove_left("ubuntu")
+    (removed,) = [call for call in programs.calls if "remove" in call]
+    assert removed.endswith(f"enroot remove --force {litter[0]}")
 
 
 def test_downloads_go_to_shared_storage_only_where_it_is_mounted() -> None:

@@ -64,7 +64,9 @@ def part_of(folder, name):
         os.mkdir(part)
         yield part
         if os.path.exists(os.path.join(folder, name)):
-            raise Fault(f"{folder}/{name} is there already: another controller has made it in the same second; run again")
+            raise Fault(
+                f"{folder}/{name} is there already: another controller has made it in the same second; run again"
+            )
         os.rename(part, os.path.join(folder, name))
 
 

@@ -14,6 +14,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups,
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import identifier
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 SOCKET = "/run/mysqld/mysqld.sock"
 TIME = "%Y%m%dT%H%M%SZ"
@@ -128,7 +129,7 @@ class Controller:
                     break
                 if time.monotonic() > deadline:
                     raise Fault(f"{name} does not answer within {seconds} s: {errors or said.strip()}; {journal(name)}")
-                time.sleep(0.3)
+                pause(0.3)
 
 
 def now():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -48,6 +49,8 @@ def dump(server, database, path):
             # No more rights than slurmdbd has: neither tablespaces nor locks, when it is read or when it is loaded.
             command += ["--single-transaction", "--quick", "--no-tablespaces", "--skip-add-locks", database]
             status, _out, err = run(command, SECONDS, stdout=handle, **options)
+        if status and f"rrno {errno.ENOSPC}" in err:
+            raise OSError(errno.ENOSPC, err, str(path))
         if status:
             raise server.error(err)
         os.fsync(handle)
@@ -96,13 +99,13 @@ def users_elsewhere(server, database):
 
 
 def wait_until_unused(server, database, seconds=IDLE_SECONDS):
-    """Wait until nobody else is connected: a slurmdbd would write what is then lost, or make tables that must not be."""
+    """Wait until nobody else is connected: a slurmdbd would write what is lost then, or make tables meanwhile."""
     deadline = time.monotonic() + seconds
     while found := users(server, database)[0]:
         if time.monotonic() >= deadline:
             raise Fault(
-                f"the database {database} on {server.name} is in use from {', '.join(sorted(found))}; stop what uses it "
-                "first, such as slurmdbd on another controller (systemctl stop slurmdbd)"
+                f"the database {database} on {server.name} is in use from {', '.join(sorted(found))}; stop what "
+                "uses it first, such as slurmdbd on another controller (systemctl stop slurmdbd)"
             )
         pause(0.5)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, environment, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.25
 #: One attempt to reach a host that says nothing.
@@ -181,7 +182,7 @@ class MariaDB:
             except ConnectionError as error:
                 if time.monotonic() >= deadline:
                     raise Fault(self.silence(seconds, error)) from error
-            time.sleep(POLL_SECONDS)
+            pause(POLL_SECONDS)
 
     def silence(self, seconds, error):
         """That nobody answers."""

@@ -7,10 +7,10 @@ import glob
 import json
 import os
 import re
-import tempfile
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import own_folder
 
 #: An option that only Pyxis has.
 OPTION = "--container-image"
@@ -40,13 +40,13 @@ def registered(plugstack):
 
 def loads(plugin, prefix):
     """Empty if the Slurm in use loads this plugin, else what it says. No daemon and no file of Slurm's is touched."""
-    with tempfile.TemporaryDirectory() as folder:
+    with own_folder("srun") as folder:
         return missing_option(_alone(folder, prefix, "--help", f"required {plugin}\n"))
 
 
 def slurm_version(prefix):
     """The version of the Slurm in use; empty if it does not say."""
-    with tempfile.TemporaryDirectory() as folder:
+    with own_folder("srun") as folder:
         return run(_alone(folder, prefix, "--version", ""), 60)[1].strip().rpartition(" ")[2]
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 #: In the cluster's shared folder. The state is where the public sample scripts have it, so that theirs can be adopted.
 STATE = "var/spool/slurmctld"
@@ -49,7 +50,7 @@ def lock(path, who, seconds):
                     f"{holder(path)} holds {path} and has not ended within {seconds:g} s; look at its run, or wait "
                     "until the file server has given a dead node's lock up, and run again"
                 )
-            time.sleep(POLL_SECONDS)
+            pause(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"holder": who, "since": now()}).encode(), 0)
         os.fsync(descriptor)

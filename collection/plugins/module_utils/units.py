@@ -36,12 +36,18 @@ def settled(name, seconds, wait=True):
         time.sleep(POLL_SECONDS)
 
 
+def changed_at(path):
+    """When a file came to be what it is; a copy or a rename with an old time of modification is as young as it is."""
+    found = os.stat(path)
+    return max(found.st_mtime, found.st_ctime)
+
+
 def outdated(unit, files, since=0):
     """Is a file, or a moment, younger than the process?"""
     monotonic = next(unit[name] for name in STARTED if name in unit)
     age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(monotonic) / 1e6
     started = time.time() - age
-    return started < since or any(os.path.exists(file) and os.stat(file).st_mtime > started for file in files)
+    return started < since or any(os.path.exists(file) and changed_at(file) > started for file in files)
 
 
 def steps(name, unit, files, since=0, wait=True):

@@ -76,7 +76,9 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, dump
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import refusal
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB
+
 
 def move(old, new, folder):
     """`old` and `new` are (server, database). The files."""
@@ -138,7 +140,8 @@ def main():
         dump.wait_until_unused(*old)
         files = move(old, new, Path(wanted["folder"]))
     except (Fault, OSError) as fault:
-        module.fail_json(msg=f"the history has not moved: {fault}. The old database is as it was")
+        said = fault if isinstance(fault, Fault) else refusal(fault.filename or wanted["folder"], fault)
+        module.fail_json(msg=f"the history has not moved: {said}. The old database is as it was")
     module.exit_json(changed=True, files=[str(file) for file in files], msg=reason)
 
 

@@ -59,7 +59,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, write_owned
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import read_password
 
 
@@ -127,7 +127,7 @@ def main():
             raise Fault(f"the password in {arn or path} cannot stand in slurmdbd.conf: {reason}. Change the password")
         changed = password != before
         if changed and not module.check_mode:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(path.parent, 0o700)
             write_owned(path, password + "\n", 0, 0, 0o600)
     except (Fault, OSError) as fault:
         module.fail_json(msg=str(fault))

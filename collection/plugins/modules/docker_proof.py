@@ -33,18 +33,35 @@ RETURN = r""" # """
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import proof
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import leftovers, proof
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 
 SECONDS = 120
 
 
+def remove(image):
+    """Remove an image, and what a killed run has made of it."""
+    _status, out, _err = run(["docker", "ps", "--all", "--quiet", f"--filter=ancestor={image}"], SECONDS)
+    if out.split():
+        run(["docker", "rm", "--force", *out.split()], SECONDS)
+    run(["docker", "rmi", "--force", image], SECONDS)
+
+
+def remove_left():
+    """Remove images and containers that killed runs have left."""
+    _status, out, _err = run(["docker", "images", "--format={{.Repository}}"], SECONDS)
+    for image in set(out.split()):
+        if leftovers.is_left(image, "proof"):
+            remove(image)
+
+
 def main():
     """Entry point."""
     module = AnsibleModule(argument_spec={"users": {"type": "list", "elements": "str", "default": []}})
-    image = f"hyperpod-lifecycle-proof:{os.getpid()}"
+    image = leftovers.own_name("proof")
     text = f"proof {os.getpid()}"
     try:
+        remove_left()
         status, _out, err = run(["docker", "import", "-", image], SECONDS, proof.archive(text))
         if status:
             raise Fault(f"docker import: {err}")
@@ -56,7 +73,7 @@ def main():
     except Fault as fault:
         module.fail_json(msg=f"Docker does not run a container: {fault}")
     finally:
-        run(["docker", "rmi", "--force", image], SECONDS)
+        remove(image)
     module.exit_json(changed=False, msg="Docker runs containers")
 
 

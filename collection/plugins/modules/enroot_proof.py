@@ -30,17 +30,25 @@ EXAMPLES = r"""
 RETURN = r""" # """
 
 import os
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import proof
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import leftovers, proof
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 
 SECONDS = 120
 
 
+def remove_left(user):
+    """Remove containers of this user that killed runs have left."""
+    _status, out, _err = run(proof.as_user(user, "enroot", "list"), SECONDS)
+    for name in out.split():
+        if leftovers.is_left(name, "proof"):
+            run(proof.as_user(user, "enroot", "remove", "--force", name), SECONDS)
+
+
 def start(user, image, name, text):
     """Fault unless this user can start it."""
+    remove_left(user)
     try:
         status, out, err = run(proof.as_user(user, "enroot", "create", "--name", name, image), SECONDS)
         if status:
@@ -56,9 +64,9 @@ def start(user, image, name, text):
 def main():
     """Entry point."""
     module = AnsibleModule(argument_spec={"user": {"type": "str", "required": True}})
-    name, text = f"hyperpod-lifecycle-proof-{os.getpid()}", f"proof {os.getpid()}"
+    name, text = leftovers.own_name("proof"), f"proof {os.getpid()}"
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with leftovers.own_folder("proof") as folder:
             os.chmod(folder, 0o755)  # noqa: S103 the user reads it
             image = proof.squashed(text, folder)
             for user in ("root", module.params["user"]):

@@ -77,13 +77,13 @@ include:
 import hashlib
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import pyxis
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, replace, writing
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import own_folder
 
 
 def digest(path):
@@ -118,11 +118,12 @@ def build(source, prefix, root, stage, seconds):
 
 def put(built, plugin):
     """In place of the old one at once."""
-    plugin.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    new = plugin.with_name(plugin.name + ".new")
-    shutil.copyfile(built, new)
-    new.chmod(0o755)
-    new.rename(plugin)
+    make_folder(plugin.parent)
+    with writing(plugin):
+        new = plugin.with_name(f".{plugin.name}.new")
+        shutil.copyfile(built, new)
+        new.chmod(0o755)
+        new.rename(plugin)
 
 
 def main():
@@ -156,20 +157,16 @@ def main():
     theirs = bool(named) and not kept and plugin.exists()
     needed = not ours and not (theirs and not pyxis.loads(plugin, prefix))
     if needed and source and not module.check_mode:
-        stage = Path(tempfile.mkdtemp(dir=module.tmpdir))
         try:
-            put(build(source, prefix, root, stage, params["build_seconds"]), plugin)
+            # Beside the source, since what is built is also loaded: /tmp may be mounted noexec.
+            with own_folder("pyxis", os.path.dirname(source)) as stage:
+                put(build(source, prefix, root, Path(stage), params["build_seconds"]), plugin)
         except (Fault, OSError) as fault:
             module.fail_json(msg=f"{fault}. What was there is as it was")
-        finally:
-            shutil.rmtree(stage)
-        stamp.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         replace(module, stamp, kept, pyxis.stamp(slurm, params["checksum"], digest(plugin)), 0o644)
     line = f"required {plugin}\n"
     before = Path(include).read_text(encoding="utf-8") if os.path.exists(include) else ""
     write = source is not None and not named and before != line
-    if write and not module.check_mode:
-        Path(include).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     if write:
         replace(module, include, before, line, 0o644)
     module.exit_json(

@@ -113,7 +113,8 @@ def main():
     found = settled(unit, limit)
     disks = [path for path in paths if usable(path)]
     notes = [scratch.excuse(unit, paths[0], found, limit)] if paths[0] not in disks else []
-    if not disks:
+    # A node that has no disk for it is as it was meant to be.
+    if not disks and any(notes):
         root = os.statvfs("/")
         size, free = (scratch.gibibytes(root.f_frsize * blocks) for blocks in (root.f_blocks, root.f_bavail))
         notes.append(f"container data is on the root disk, which has {size} ({free} free)")

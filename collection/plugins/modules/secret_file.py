@@ -41,12 +41,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.accounting import ALPHABET, PASSWORD
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, write_owned
 
 
 def make(path, length):
     """All of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent, 0o700)
     password = "".join(secrets.choice(ALPHABET) for _ in range(length))
     write_owned(path, password + "\n", os.geteuid(), os.getegid(), 0o600)
 
@@ -60,7 +61,10 @@ def main():
     path = Path(module.params["path"])
     if not os.path.lexists(path):
         if not module.check_mode:
-            make(path, module.params["length"])
+            try:
+                make(path, module.params["length"])
+            except Fault as fault:
+                module.fail_json(msg=str(fault))
         module.exit_json(changed=True)
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or not PASSWORD.fullmatch(path.read_text(encoding="utf-8").rstrip("\n")):

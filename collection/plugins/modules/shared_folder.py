@@ -55,8 +55,6 @@ source:
 import fcntl
 import os
 import pwd
-import random
-import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -64,7 +62,9 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import own_name, sweep
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 ATTEMPT_SECONDS = 30
 
@@ -97,13 +97,14 @@ def locked_elsewhere(path):
     return found == b"1"
 
 
-def probe(path, name, user):
-    """Write, lock and delete a file. What is wrong with it, or empty."""
+def probe(path, kind, user):
+    """Write, lock and delete a file, and those of killed runs. What is wrong with it, or empty."""
     if user.pw_uid != os.getuid():
         os.setgroups([])
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
-    file = os.path.join(path, name)
+    sweep(path, kind)
+    file = os.path.join(path, f".{own_name(kind)}-{os.urandom(6).hex()}")
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         os.write(descriptor, b"hyperpod-lifecycle was here; this file can be deleted\n")
@@ -139,7 +140,7 @@ def main():
     path, remedy = module.params["path"], module.params["remedy"]
     if module.check_mode and not os.path.isdir(path):
         module.exit_json(source="", msg=f"{path} is not there yet")
-    name = f".hyperpod-lifecycle-{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+    kind = f"probe-{module.params['user']}"
     limit = module.params["wait_seconds"]
     deadline = time.monotonic() + limit
     while True:
@@ -147,7 +148,7 @@ def main():
             real = limited(lambda: wake(path), ATTEMPT_SECONDS)
             mount = judge(real, module.params["trusted"])
             user = pwd.getpwnam(module.params["user"])
-            said = "" if module.check_mode else limited(partial(probe, real, name, user), ATTEMPT_SECONDS)
+            said = "" if module.check_mode else limited(partial(probe, real, kind, user), ATTEMPT_SECONDS)
         except (Fault, KeyError) as fault:
             module.fail_json(msg=f"{path} cannot be shared by several controllers: {fault}; {remedy}")
         except OSError as error:
@@ -157,7 +158,7 @@ def main():
         if time.monotonic() >= deadline:
             who = module.params["user"]
             module.fail_json(msg=f"{path}: {who} cannot use it after {limit} s: {said}; {remedy}")
-        time.sleep(random.uniform(0.25, 0.75))  # noqa: S311 it spreads the nodes
+        pause(0.5)
 
 
 if __name__ == "__main__":

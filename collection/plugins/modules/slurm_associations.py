@@ -77,6 +77,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.25
 LINES = 12
@@ -135,7 +136,7 @@ class Accounting:
                         "\n".join(words),
                     )
                 )
-            time.sleep(POLL_SECONDS)
+            pause(POLL_SECONDS)
 
     def todo(self):
         """What is missing."""
@@ -163,7 +164,7 @@ class Accounting:
             except Fault:
                 if last:
                     raise
-                time.sleep(4 * POLL_SECONDS)
+                pause(4 * POLL_SECONDS)
                 self.wait(self.wanted["wait_seconds"])
             else:
                 break

@@ -54,6 +54,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import refusal
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import LARGE, own_folder
 
 
@@ -86,8 +87,10 @@ def main():
                 raise Fault(f"{dest} is neither an absolute path nor s3://…")
             with backups.part_of(os.path.dirname(f"{dest}/{name}"), created) as part:
                 controller.save(part, arn, created)
-    except (Fault, OSError) as fault:
+    except Fault as fault:
         module.fail_json(msg=str(fault))
+    except OSError as error:
+        module.fail_json(msg=refusal(error.filename or f"{dest}/{name}", error))
     module.exit_json(changed=True, backup=f"{dest}/{name}")
 
 

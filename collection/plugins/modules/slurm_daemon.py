@@ -82,6 +82,7 @@ from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import another_in_charge, node_state, ping
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 READY = "ready"
 NOT_REGISTERED = "not_registered"
@@ -231,7 +232,7 @@ def main():
     state, said = watch.look()
     # That the controller does not know this node is its last word: on a scale-up it learns of it minutes later.
     while state in (SILENT, STANDBY, BROKEN) and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)
         state, said = watch.look()
     where = ", ".join(f"{address}:{watch.port}" for address in watch.controllers)
     if state == BROKEN:

@@ -70,6 +70,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups, s3
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.controller import Controller, now
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import refusal
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import LARGE, own_folder
 
 
@@ -125,7 +126,8 @@ def restore(wanted, work, check_mode):
                 controller.bring(folder)
             except (Fault, OSError) as fault:
                 controller.bring(kept)
-                raise Fault(f"{fault}; all is as it was before") from fault
+                said = refusal(fault.filename or folder, fault) if isinstance(fault, OSError) else fault
+                raise Fault(f"{said}; all is as it was before") from fault
     finally:
         controller.start(ran, wanted["wait_seconds"])
     return where, kept
@@ -149,8 +151,10 @@ def main():
     try:
         with own_folder("restore", LARGE) as work:
             where, kept = restore(module.params, work, module.check_mode)
-    except (Fault, OSError) as fault:
+    except Fault as fault:
         module.fail_json(msg=str(fault))
+    except OSError as error:
+        module.fail_json(msg=refusal(error.filename or module.params["keep_dir"], error))
     module.exit_json(changed=True, backup=where, kept=kept)
 
 

@@ -49,8 +49,10 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, run
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import look, outdated
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, writing
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import changed_at, look, outdated
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 1
 
@@ -70,7 +72,7 @@ def main():
     if unit.get("ActiveState") != "active":
         module.exit_json(changed=False, msg="slurmctld does not run")
     last = stamp.stat().st_mtime if stamp.exists() else 0
-    young = [file for file in module.params["files"] if os.path.exists(file) and os.stat(file).st_mtime > last]
+    young = [file for file in module.params["files"] if os.path.exists(file) and changed_at(file) > last]
     if not outdated(unit, young):
         module.exit_json(changed=False, msg="slurmctld has them")
     begin = time.time()
@@ -81,12 +83,16 @@ def main():
             break
         if time.monotonic() >= deadline:
             module.fail_json(msg=f"scontrol reconfigure: {err or out}; {journal('slurmctld')}")
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)
     if not module.check_mode:
-        stamp.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        stamp.touch()
-        # What was written while slurmctld read is for the next time.
-        os.utime(stamp, (begin, begin))
+        try:
+            make_folder(stamp.parent)
+            with writing(stamp):
+                stamp.touch()
+                # What was written while slurmctld read is for the next time.
+                os.utime(stamp, (begin, begin))
+        except Fault as fault:
+            module.fail_json(msg=str(fault))
     module.exit_json(changed=True, msg=f"{', '.join(young)}: read and sent")
 
 

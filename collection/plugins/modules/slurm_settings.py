@@ -74,28 +74,18 @@ note:
   returned: success
 """
 
-import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 
 
 def read(path):
     """A file's text; empty if there is none."""
     return path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
-
-
-def write(path, text):
-    """In place of the old one, with its owner and mode."""
-    if path.exists():
-        old = path.stat()
-        write_owned(path, text, old.st_uid, old.st_gid, old.st_mode & 0o7777)
-    else:
-        write_owned(path, text, os.geteuid(), os.getegid(), 0o644)
 
 
 def alike(name, one, other, hosts):

@@ -77,13 +77,8 @@ def main():
     after = drop_in(daemon, unit, conf_server, module.params["restart_seconds"])
     path = DROP_INS / f"{daemon}.service.d/hyperpod.conf"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    if not module.check_mode:
-        path.parent.mkdir(parents=True, exist_ok=True)
     changed = replace(module, path, before, after, 0o644)
-    module.exit_json(
-        changed=changed,
-        diff=difference(path, before, after),
-    )
+    module.exit_json(changed=changed, diff=difference(path, before, after))
 
 
 if __name__ == "__main__":

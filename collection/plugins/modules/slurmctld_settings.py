@@ -59,6 +59,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.5
 COMMAND_SECONDS = 60
@@ -75,7 +76,7 @@ def until(command, seconds):
             raise Fault(
                 f"{' '.join(command)} does not succeed within {seconds} s: {err or out}; {journal('slurmctld')}"
             )
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)
 
 
 def stands_by(scontrol):

@@ -104,6 +104,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import refusal
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state import LOCK, SharedState, lock
 
@@ -205,7 +206,8 @@ def main():
     except Fault as fault:
         module.fail_json(msg=str(fault))
     except OSError as error:
-        module.fail_json(msg=f"{folder}: {error}; run again: hyperpod-lifecycle apply --tags controllers")
+        said = refusal(error.filename or folder, error)
+        module.fail_json(msg=f"{said}; then: hyperpod-lifecycle apply --tags controllers")
     module.exit_json(
         changed=bool(steps),
         location=local,

@@ -53,7 +53,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, write_owned
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import read_password
 
 
@@ -95,15 +96,13 @@ def main():
         mode = stat.S_IMODE(found.st_mode)
         changed = (found.st_uid, found.st_gid, mode) != (account.pw_uid, account.pw_gid, 0o600)
     if changed and not module.check_mode:
-        write_owned(path, after, account.pw_uid, account.pw_gid, 0o600)
+        try:
+            write_owned(path, after, account.pw_uid, account.pw_gid, 0o600)
+        except Fault as fault:
+            module.fail_json(msg=str(fault))
     module.exit_json(
         changed=changed,
-        diff={
-            "before": accounting.masked(before),
-            "after": accounting.masked(after),
-            "before_header": str(path),
-            "after_header": str(path),
-        },
+        diff=difference(path, accounting.masked(before), accounting.masked(after)),
     )
 
 

@@ -57,6 +57,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import dump
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.25
 
@@ -75,7 +76,7 @@ def wait_until_filled(server, database, seconds, silence):
         if time.monotonic() >= deadline:
             where = f"the database {database} on {server.name}"
             raise Fault(f"{where} has no tables of slurmdbd's after {seconds} s; {silence()}")
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)
 
 
 def fill(server, database, seconds):
