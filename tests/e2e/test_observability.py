@@ -152,8 +152,8 @@ def shape(folder: Path) -> Shape:
     return from_create_cluster(request, None, Release.TRIXIE)
 
 
-def start_services(lab: Lab) -> dict[str, str]:
-    """Archives, the receiver and its front; the answer is the archives' checksums."""
+def start_services(lab: Lab) -> dict[str, Any]:
+    """Archives, the receiver and its front. Returns the settings with the archives' checksums."""
     files = {"fake_slurm_exporter.py": (FAKES / "fake_slurm_exporter.py").read_bytes()}
     lab.services.start("releases", ["python3", "-m", "http.server", "80"], files=files)
     lab.services.exec("releases", ["bash", "-c", f"arch={ARCHITECTURE}; {PACK}"], timeout=300)
@@ -167,20 +167,24 @@ def start_services(lab: Lab) -> dict[str, str]:
     program = (FAKES / "fake_amp.py").read_bytes()
     lab.services.start("amp", front, files={"fake_amp.py": program}, names=[HOST])
     eventually((lab.services.folder / "amp/certificate.pem").exists)
-    names = {archive: archive.name.split("linux")[0][:-1] for archive in archives.glob("*.tar.gz")}
-    return {name: hashlib.sha256(archive.read_bytes()).hexdigest() for archive, name in names.items()}
+    found: dict[str, Any] = {}
+    for archive in archives.glob("*.tar.gz"):
+        release, _, version = archive.name.split("linux")[0][:-1].rpartition("-")
+        sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+        found[f"observability_{release}_checksums"] = {ARCHITECTURE: {version: sha256}}
+    return found
 
 
 def settings_file(folder: Path) -> bytes:
     return (folder / "inventory/group_vars/all.yml").read_bytes()
 
 
-def write_settings(folder: Path, sums: Mapping[str, str]) -> None:
+def write_settings(folder: Path, sums: Mapping[str, Any]) -> None:
     """Into the upload folder, from where on_create.sh takes them."""
     settings = {
         "observability_remote_write_url": URL,
         "observability_mirror": "http://releases",
-        "observability_more_checksums": {platform.machine(): dict(sums)},
+        **sums,
         "observability_scrape_seconds": 1,
         "observability_slurm_scrape_seconds": 2,
         "observability_advanced": True,
@@ -366,13 +370,12 @@ def test_a_second_run_restarts_nothing(on: Lab) -> None:
 
 
 def test_a_download_that_fails_leaves_a_degraded_node_or_fails_the_run(on: Lab, folder: Path) -> None:
-    sums = yaml.safe_load(settings_file(folder))["observability_more_checksums"]
-    sums[platform.machine()] = {"node_exporter-9.9.9": "0" * 64, **sums[platform.machine()]}
-    words = ["-e", f"observability_more_checksums={json.dumps(sums)}"]
+    sums = {ARCHITECTURE: {"9.9.9": "0" * 64}}
+    words = ["-e", f"observability_node_exporter_checksums={json.dumps(sums)}"]
     done = apply(on, LOGIN, *words)
     last = must(done)
     assert "degraded" in last
-    assert "observability: Download those that are missing" in last
+    assert "observability: Download missing programs" in last
     last = nodes.refused(on, LOGIN, *words, "-e", "observability_required=true", tags="observability")
     assert "404" in last
     assert "active" in bash(on, LOGIN, "systemctl is-active hyperpod-node-exporter"), "the old one goes on"

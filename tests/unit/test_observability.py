@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import re
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -26,11 +27,6 @@ from hyperpod_lifecycle.values import wrong_values
 ROLE = ROOT / "collection/roles/observability"
 WORKSPACE = "workspaces/ws-01234567-89ab-cdef-0123-456789abcdef/api/v1/remote_write"
 URL = f"https://aps-workspaces.us-west-2.amazonaws.com/{WORKSPACE}"
-LABELS = {"cluster": "c", "node": "n1"}
-TARGETS = [
-    {"job": "node", "unit": "u", "address": "127.0.0.1:9100", "seconds": 15},
-    {"job": "slurm-jobs", "unit": "slurmctld", "address": "10.0.0.5:6817", "path": "/metrics/jobs", "seconds": 60},
-]
 SCRIPT = "hyperpod-metrics-0123abcd.sh"
 JOB_DIR = "/run/slurm/dcgm-job-mapping"
 
@@ -85,27 +81,34 @@ def problems(url: str) -> list[str]:
 # --- programs ---
 
 
-SOURCES = {"node_exporter": {"url": "https://x/v{version}/node_exporter-{version}.{arch}.tar.gz", "programs": ["a"]}}
+def releases(**checksums: Any) -> dict[str, Any]:
+    url = "https://x/v{version}/node_exporter-{version}.{arch}.tar.gz"
+    return {"node_exporter": {"url": url, "programs": ["a"], "checksums": checksums}}
 
 
 def test_a_download_has_a_checksum_and_may_come_from_a_mirror() -> None:
-    sums = {"aarch64": {"other-1": "0", "node_exporter-1.9.0": "ab", "node_exporter-1.8.0": "cd"}}
-    (found,) = observability.downloads(["node_exporter"], SOURCES, sums, "aarch64")
+    known = releases(arm64={"1.9.0": "ab", "1.8.0": "cd"}, amd64={})
+    (found,) = observability.downloads(["node_exporter"], known, "aarch64")
     assert found["url"] == "https://x/v1.9.0/node_exporter-1.9.0.arm64.tar.gz"
     assert found["checksum"] == "sha256:ab"
     assert found["programs"] == {"a": "a-1.9.0"}
-    (found,) = observability.downloads(["node_exporter"], SOURCES, sums, "aarch64", "file:///fsx/programs/")
+    (found,) = observability.downloads(["node_exporter"], known, "aarch64", "file:///fsx/programs/")
     assert found["url"] == "file:///fsx/programs/node_exporter-1.9.0.arm64.tar.gz"
-    with pytest.raises(AnsibleFilterError, match="no checksum of node_exporter for x86_64"):
-        observability.downloads(["node_exporter"], SOURCES, sums, "x86_64")
+    with pytest.raises(AnsibleFilterError, match="no checksum of node_exporter for amd64: .*_node_exporter_checksums"):
+        observability.downloads(["node_exporter"], known, "x86_64")
+    assert observability.available(known, "aarch64") == ["node_exporter"]
+    assert observability.available(known, "x86_64") == []
 
 
-def test_the_roles_own_checksums_are_whole_and_for_both_machines() -> None:
-    sums = yaml.safe_load((ROLE / "defaults/main.yml").read_text())["observability_checksums"]
-    assert all(re.fullmatch("[0-9a-f]{64}", each) for machine in sums.values() for each in machine.values())
-    for machine in observability.ARCHITECTURES:
-        for name in ("node_exporter", "prometheus", "otelcol-contrib"):
-            assert observability.versions(sums, machine, name)
+def test_the_roles_own_checksums_are_whole_and_for_both_architectures() -> None:
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    maps = {name: value for name, value in defaults.items() if name.endswith("_checksums")}
+    for name, by_architecture in maps.items():
+        assert set(by_architecture) <= set(observability.ARCHITECTURES.values())
+        sums = [each for versions in by_architecture.values() for each in versions.values()]
+        assert all(re.fullmatch("[0-9a-f]{64}", each) for each in sums), name
+    for program in ("node_exporter", "prometheus", "otelcol_contrib"):
+        assert all(maps[f"observability_{program}_checksums"][name] for name in ("amd64", "arm64"))
 
 
 def test_programs_come_out_of_an_archive_whole(tmp_path: Path) -> None:
@@ -122,41 +125,7 @@ def test_programs_come_out_of_an_archive_whole(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "bin").iterdir()] == ["promtool-3"]
 
 
-# --- collectors ---
-
-
-def test_the_agent_reads_this_node_and_signs_what_it_writes() -> None:
-    config = observability.prometheus_agent(TARGETS, URL, LABELS)
-    assert config["global"]["external_labels"] == LABELS
-    (write,) = config["remote_write"]
-    assert (write["url"], write["sigv4"]) == (URL, {"region": "us-west-2"})
-    node, slurm = config["scrape_configs"]
-    assert node["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"instance": "n1"}}]
-    assert "metrics_path" not in node
-    assert (slurm["metrics_path"], slurm["scrape_interval"]) == ("/metrics/jobs", "60s")
-
-
-@pytest.mark.parametrize(("seconds", "timeout"), [(1, "1s"), (10, "10s"), (60, "10s")])
-def test_a_scrape_ends_before_the_next_one(seconds: int, timeout: str) -> None:
-    (config,) = observability.scrape_configs([{**TARGETS[0], "seconds": seconds}], "n1")
-    assert config["scrape_timeout"] == timeout
-
-
-def test_the_other_collector_does_the_same() -> None:
-    config = observability.otel_collector(TARGETS, URL, LABELS, "/var/lib/wal", "127.0.0.1:9095")
-    agent = observability.prometheus_agent(TARGETS, URL, LABELS)
-    assert config["receivers"]["prometheus"]["config"]["scrape_configs"] == agent["scrape_configs"]
-    assert config["extensions"]["sigv4auth"] == {"region": "us-west-2", "service": "aps"}
-    exporter = config["exporters"]["prometheusremotewrite"]
-    assert (exporter["endpoint"], exporter["external_labels"]) == (URL, LABELS)
-    assert exporter["auth"]["authenticator"] in config["service"]["extensions"]
-    assert exporter["wal"]["directory"] == "/var/lib/wal"
-
-
-def test_slurmctld_is_asked_for_each_kind_of_metrics() -> None:
-    targets = observability.slurmctld_targets(["jobs", "nodes"], "10.0.0.5:6817", 60)
-    urls = [each["url"] for each in observability.endpoints(targets)]
-    assert urls == ["http://10.0.0.5:6817/metrics/jobs", "http://10.0.0.5:6817/metrics/nodes"]
+# --- units and the collector ---
 
 
 @pytest.mark.parametrize(
@@ -167,7 +136,7 @@ def test_a_mount_points_unit(path: str, unit: str) -> None:
 
 
 def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
-    """The role's variables on a compute node with a GPU and EFA, or on another one, as Ansible renders them."""
+    """What the role writes on a compute node with a GPU and EFA, or on another node."""
     facts = {
         "hyperpod_node_type": "compute",
         "hyperpod_address": "10.0.0.5",
@@ -176,7 +145,7 @@ def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
         "hyperpod_instance_id": "i-1",
         "hyperpod_instance_name": "n1",
         "hyperpod_instance_types": ["ml.p5.48xlarge"],
-        "hyperpod_file_systems": [{"mount_path": "/fsx"}],
+        "hyperpod_file_systems": [{"mount_path": "/fsx"}, {"mount_path": "/my-data"}],
         "observability_remote_write_url": URL,
         "__observability_machine": {"stdout": "x86_64"},
         "__observability_driver": {"stat": {"exists": True}},
@@ -184,69 +153,144 @@ def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
         "__observability_rdma": {"stdout_lines": ["/sys/bus/pci/drivers/efa"]},
         "__observability_hooks": {"native": False, "notes": [], "version": "24.11.5"},
     }
-    names = (
-        "observability_enabled",
-        "_observability_units",
-        "_observability_collector_config",
-        "_observability_no_slurm",
-    )
-    shown = "{{ {" + ", ".join(f"'{name}': {name}" for name in names) + "} | to_json }}"
-    play = {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "vars_files": [str(ROLE / "defaults/main.yml"), str(ROLE / "vars/main.yml")],
-        "tasks": [{"ansible.builtin.copy": {"content": shown, "dest": str(tmp_path / "shown"), "mode": "0644"}}],
-    }
+    tasks = yaml.safe_load((ROLE / "tasks/configure.yml").read_text())
+    (config,) = (task for task in tasks if task["name"] == "Write the collector's configuration")
+    (units,) = (task for task in tasks if task["name"] == "Write the units of exporters and collector")
+    for task, name in ((config, "collector.yml"), (units, "{{ item.unit }}.service")):
+        arguments = task["ansible.builtin.template"]
+        arguments["dest"] = f"{tmp_path}/written/{name}"
+        arguments.pop("validate", None)
+    shown = "{{ {'enabled': observability_enabled, 'no_slurm': _observability_no_slurm} | to_json }}"
+    (tmp_path / "role/tasks").mkdir(parents=True)
+    for folder in ("defaults", "vars", "templates"):
+        (tmp_path / "role" / folder).symlink_to(ROLE / folder)
+    show = {"ansible.builtin.copy": {"content": shown, "dest": f"{tmp_path}/shown", "mode": "0644"}}
+    (tmp_path / "role/tasks/main.yml").write_text(yaml.safe_dump([config, units, show]))
+    play = {"hosts": "localhost", "gather_facts": False, "roles": [str(tmp_path / "role")]}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     (tmp_path / "facts.json").write_text(json.dumps({**facts, **settings}))
+    (tmp_path / "written").mkdir()
     done = ansible("ansible-playbook", "-c", "local", "-e", f"@{tmp_path}/facts.json", tmp_path / "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
+    units_written = {path.stem: path.read_text() for path in sorted((tmp_path / "written").glob("*.service"))}
+    (tmp_path / "role/tasks/main.yml").unlink()
     found: dict[str, Any] = json.loads((tmp_path / "shown").read_text())
+    found["config"] = yaml.safe_load((tmp_path / "written/collector.yml").read_text())
+    found["units"] = units_written
+    found["commands"] = {unit: command(text) for unit, text in units_written.items()}
+    for folder in ("role", "written"):
+        shutil.rmtree(tmp_path / folder)
     return found
+
+
+def command(unit: str) -> list[str]:
+    """The words of a unit's ExecStart, as systemd joins its lines."""
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit.replace("\\\n", " "), re.MULTILINE)
+    return str(line).split()
 
 
 def test_a_compute_node_has_all_exporters(ansible: Any, tmp_path: Path) -> None:
     found = rendered(ansible, tmp_path, observability_advanced=True)
-    assert found["observability_enabled"] is True
-    commands = {unit["job"]: unit["command"] for unit in found["_observability_units"]}
-    assert list(commands) == ["node", "efa", "dcgm", "collector"]
-    sets = [str(word).rpartition("/")[2] for word in commands["dcgm"] if str(word).endswith(".csv")]
+    assert found["enabled"] is True
+    commands = found["commands"]
+    names = ("dcgm-exporter", "efa-exporter", "metrics-agent", "node-exporter")
+    assert list(commands) == [f"hyperpod-{name}" for name in names]
+    sets = [word.rpartition("/")[2] for word in commands["hyperpod-dcgm-exporter"] if word.endswith(".csv")]
     assert sets == ["dcgm-advanced.csv", "dcgm-basic.csv"]
-    assert "/opt/hyperpod-observability/bin/dcgm-exporter-4.8.2-1" in commands["dcgm"]
-    assert commands["collector"][:2] == ["/opt/hyperpod-observability/bin/prometheus-3.13.1", "--agent"]
-    config = found["_observability_collector_config"]
+    assert "/opt/hyperpod-observability/bin/dcgm-exporter-4.8.2-1" in commands["hyperpod-dcgm-exporter"]
+    assert commands["hyperpod-metrics-agent"][:2] == ["/opt/hyperpod-observability/bin/prometheus-3.13.1", "--agent"]
+    assert "--collector.tcpstat" in commands["hyperpod-node-exporter"]
+    assert "Wants=fsx.mount my\\x2ddata.mount\n" in found["units"]["hyperpod-node-exporter"]
+    config = found["config"]
     assert config["global"]["external_labels"] == {
         "cluster": "c", "instance_group": "g", "instance_id": "i-1", "node": "n1", "node_type": "compute"
     }  # fmt: skip
-    assert [each["scrape_interval"] for each in config["scrape_configs"]] == ["15s"] * 4
+    assert [each["job_name"] for each in config["scrape_configs"]] == ["node", "efa", "dcgm", "collector"]
+    for job, port in zip(config["scrape_configs"], (9100, 9109, 9400, 9095), strict=True):
+        assert job["static_configs"] == [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": "n1"}}]
+        assert (job["scrape_interval"], job["scrape_timeout"]) == ("15s", "10s")
+    (write,) = config["remote_write"]
+    assert (write["url"], write["sigv4"]) == (URL, {"region": "us-west-2"})
+
+
+@pytest.mark.parametrize("collector", ["prometheus", "otel"])
+def test_units_are_what_systemd_understands(ansible: Any, tmp_path: Path, collector: str) -> None:
+    found = rendered(ansible, tmp_path, observability_collector=collector, observability_nccl_inspector=True)
+    for name, text in found["units"].items():
+        sections = [line for line in text.splitlines() if line.startswith("[")]
+        assert sections == ["[Unit]", "[Service]", "[Install]"], name
+        for line in text.replace("\\\n", " ").splitlines():
+            assert re.fullmatch(r"|#.*|\[\w+\]|[A-Z]\w+=.+", line), (name, line)
+        assert "User=hyperpod-metrics" in text
+    node = found["commands"]["hyperpod-node-exporter"]
+    watched = [word for word in node if "unit-include" in word]
+    assert watched == [r"--collector.systemd.unit-include=^(hyperpod-.+|munge|sackd|slurm.+)\\.service$$"]
+    assert "--collector.textfile.directory=/var/lib/hyperpod-observability/nccl" in node
+
+
+def test_a_scrape_ends_before_the_next_one(ansible: Any, tmp_path: Path) -> None:
+    found = rendered(ansible, tmp_path, observability_scrape_seconds=1)
+    assert {each["scrape_timeout"] for each in found["config"]["scrape_configs"]} == {"1s"}
 
 
 def test_a_controller_asks_slurmctld_or_an_exporter_or_says_what_is_missing(ansible: Any, tmp_path: Path) -> None:
     here = {"hyperpod_node_type": "controller"}
     found = rendered(ansible, tmp_path, **here)
-    assert [unit["job"] for unit in found["_observability_units"]] == ["node", "collector"]
-    assert found["_observability_no_slurm"] is True
+    assert list(found["units"]) == ["hyperpod-metrics-agent", "hyperpod-node-exporter"]
+    assert found["no_slurm"] is True
     native = {"native": True, "notes": [], "version": "25.11.0"}
     found = rendered(ansible, tmp_path, **here, __observability_hooks=native)
-    jobs = {each["job_name"]: each for each in found["_observability_collector_config"]["scrape_configs"]}
+    jobs = {each["job_name"]: each for each in found["config"]["scrape_configs"]}
     assert jobs["slurm-nodes"]["metrics_path"] == "/metrics/nodes"
     assert jobs["slurm-nodes"]["static_configs"][0]["targets"] == ["10.0.0.5:6817"]
     assert jobs["slurm-nodes"]["scrape_interval"] == "60s"
-    assert found["_observability_no_slurm"] is False
-    mine = {"x86_64": {"slurm_exporter-1.8.4": "0" * 64, "prometheus-2.53.3": "0" * 64}}
-    found = rendered(ansible, tmp_path, **here, observability_more_checksums=mine)
-    commands = {unit["job"]: unit["command"] for unit in found["_observability_units"]}
-    assert commands["slurm"][0].endswith("/slurm_exporter-1.8.4")
-    assert commands["collector"][1] == "--enable-feature=agent"
-    assert found["_observability_no_slurm"] is False
+    assert found["no_slurm"] is False
+    mine = {
+        "observability_slurm_exporter_checksums": {"amd64": {"1.8.4": "0" * 64}},
+        "observability_prometheus_checksums": {"amd64": {"2.53.3": "0" * 64}},
+    }
+    found = rendered(ansible, tmp_path, **here, **mine)
+    assert found["commands"]["hyperpod-slurm-exporter"][0].endswith("/slurm_exporter-1.8.4")
+    assert found["commands"]["hyperpod-metrics-agent"][1] == "--enable-feature=agent"
+    assert found["no_slurm"] is False
 
 
-def test_the_other_collector_has_its_own_unit(ansible: Any, tmp_path: Path) -> None:
-    found = rendered(ansible, tmp_path, hyperpod_node_type="login", observability_collector="otel")
-    units = {unit["unit"]: unit["command"][0] for unit in found["_observability_units"]}
-    assert list(units) == ["hyperpod-node-exporter", "hyperpod-otel-collector"]
-    assert units["hyperpod-otel-collector"].endswith("/otelcol-contrib-0.157.0")
-    assert "prometheusremotewrite" in found["_observability_collector_config"]["exporters"]
+def test_each_exporter_and_slurmctld_is_asked_where_it_serves() -> None:
+    exporters = [{"job": "node", "unit": "u", "port": 9100, "seconds": 15}]
+    found = observability.endpoints(exporters, "10.0.0.5:6817", ["jobs", "nodes"])
+    urls = ["http://127.0.0.1:9100/metrics", "http://10.0.0.5:6817/metrics/jobs", "http://10.0.0.5:6817/metrics/nodes"]
+    assert [each["url"] for each in found] == urls
+    assert [each["unit"] for each in found] == ["u", "slurmctld", "slurmctld"]
+
+
+def test_the_other_collector_does_the_same(ansible: Any, tmp_path: Path) -> None:
+    login = {"hyperpod_node_type": "login"}
+    agent = rendered(ansible, tmp_path, **login)["config"]
+    found = rendered(ansible, tmp_path, **login, observability_collector="otel")
+    assert list(found["units"]) == ["hyperpod-node-exporter", "hyperpod-otel-collector"]
+    assert found["commands"]["hyperpod-otel-collector"][0].endswith("/otelcol-contrib-0.157.0")
+    config = found["config"]
+    assert config["receivers"]["prometheus"]["config"]["scrape_configs"] == agent["scrape_configs"]
+    assert config["extensions"]["sigv4auth"] == {"region": "us-west-2", "service": "aps"}
+    exporter = config["exporters"]["prometheusremotewrite"]
+    assert (exporter["endpoint"], exporter["external_labels"]) == (URL, agent["global"]["external_labels"])
+    assert exporter["auth"]["authenticator"] in config["service"]["extensions"]
+    assert exporter["wal"]["directory"] == "/var/lib/hyperpod-otel-collector"
+
+
+@pytest.mark.parametrize(("devices", "drivers"), [((), 0), (("efa", "mlx5_core"), 2)])
+def test_nodes_with_and_without_rdma_devices(tmp_path: Path, devices: tuple[str, ...], drivers: int) -> None:
+    for number, driver in enumerate(devices):
+        (tmp_path / "drivers" / driver).mkdir(parents=True)
+        (tmp_path / f"infiniband/rdma{number}/device").mkdir(parents=True)
+        (tmp_path / f"infiniband/rdma{number}/device/driver").symlink_to(tmp_path / "drivers" / driver)
+    tasks = yaml.safe_load((ROLE / "tasks/discover.yml").read_text())
+    (task,) = (task for task in tasks if task["name"] == "Get the drivers of RDMA devices")
+    shell = task["ansible.builtin.shell"]["cmd"].replace(
+        "{{ observability_infiniband_dir | quote }}", str(tmp_path / "infiniband")
+    )
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, timeout=20, check=True)
+    assert len(done.stdout.splitlines()) == drivers
 
 
 # --- does it deliver? ---

@@ -13,7 +13,7 @@ description:
 author: hyperpod-lifecycle maintainers
 options:
   exporters:
-    description: Unit, URL, and what its metrics must contain.
+    description: The exporters to ask.
     type: list
     elements: dict
     required: true
@@ -26,8 +26,8 @@ options:
         description: Where its metrics are.
         type: str
         required: true
-      sign:
-        description: A text that RV(seen) tells of if it is in the metrics.
+      metric:
+        description: Prefix of a metric to look for; RV(seen) says whether it was found.
         type: str
         default: ""
   collector:
@@ -69,7 +69,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seen:
-  description: For each unit with a sign, whether its metrics have it.
+  description: For each unit with O(exporters[].metric), whether its metrics have it.
   type: dict
   returned: success
 """
@@ -113,7 +113,7 @@ def main():
     exporter = {
         "unit": {"type": "str", "required": True},
         "url": {"type": "str", "required": True},
-        "sign": {"type": "str", "default": ""},
+        "metric": {"type": "str", "default": ""},
     }
     module = AnsibleModule(
         argument_spec={
@@ -135,7 +135,7 @@ def main():
         deliver(params, deadline)
     except Fault as fault:
         module.fail_json(msg=str(fault))
-    seen = {each["unit"]: each["sign"] in texts[each["unit"]] for each in params["exporters"] if each["sign"]}
+    seen = {each["unit"]: each["metric"] in texts[each["unit"]] for each in params["exporters"] if each["metric"]}
     module.exit_json(changed=False, seen=seen)
 
 
