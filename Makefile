@@ -14,7 +14,7 @@ empty :=
 PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
 TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 
-.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e bench bundle clean
+.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e bench bundle docs concern picture clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,16 @@ bench: venv ## Measure what README says
 
 bundle: venv ## The folder to upload to S3, in dist/upload
 	$(BIN)/hyperpod-lifecycle bundle dist/upload
+
+docs: venv ## Write the generated parts of the documentation
+	$(BIN)/python dev/generate_docs.py
+
+concern: venv ## Create the skeleton of a concern: make concern NAME=motd
+	$(BIN)/python dev/new_concern.py $(NAME)
+	$(BIN)/python dev/generate_docs.py
+
+picture: venv ## Record docs/lab.svg
+	$(SUDO) $(BIN)/python dev/record_lab.py
 
 clean: ## Remove what was built
 	rm -rf $(VENV) .tox .collections build dist
