@@ -14,7 +14,7 @@ empty :=
 PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
 TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 
-.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e bench bundle docs concern picture clean
+.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e sanity bench bundle docs concern picture clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,9 @@ main-path: venv ## From two files to a cluster that runs jobs, on both Debian re
 
 e2e: venv ## The same, and every concern on clusters of its own; THOROUGH=1 repeats, kills and waits more
 	$(E2E) tests/e2e
+
+sanity: venv ## Ansible's own checks of the collection: ansible-test and galaxy-importer
+	$(BIN)/python dev/sanity.py
 
 bench: venv ## Measure what README says
 	$(SUDO) $(BIN)/python bench/run.py

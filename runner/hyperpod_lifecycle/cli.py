@@ -251,6 +251,20 @@ def report(
 
 
 @app.command()
+def assumptions(as_json: Json = False) -> None:
+    """Probe what the code assumes about this node."""
+    import json
+
+    from hyperpod_lifecycle import assumptions
+
+    findings = assumptions.probe(Paths())
+    if as_json:
+        print(json.dumps([finding.to_dict() for finding in findings], indent=2))
+    else:
+        print("\n".join(assumptions.lines(findings)))
+
+
+@app.command()
 def bundle(
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to make.")],
     python: Annotated[
