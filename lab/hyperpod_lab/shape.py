@@ -157,6 +157,10 @@ def from_resource_config(path: Path, parameters: Path | None, release: Release) 
         )
         for group in model.groups
     )
+    groups += tuple(
+        GroupShape(group.name, group.instance_type, tuple(instance.name for instance in group.instances))
+        for group in model.untyped_groups
+    )
     return Shape(model.name, model.arn or cluster_arn(model.name), release, groups, _text(parameters))
 
 

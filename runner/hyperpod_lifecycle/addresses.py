@@ -8,9 +8,9 @@ import time
 
 import ifaddr
 
-from .cluster import Cluster, Node
-from .errors import InputError, Problem
-from .reading import known
+from hyperpod_lifecycle.cluster import Cluster, Node
+from hyperpod_lifecycle.errors import InputError, Problem
+from hyperpod_lifecycle.problems import known
 
 #: Seconds between two looks; the network comes up within seconds of the lifecycle script's start.
 POLL_SECONDS = 0.5

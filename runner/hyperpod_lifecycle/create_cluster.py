@@ -9,9 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cluster import FileSystem, NodeType, group_file_systems, orchestrator_fault, slurm_config_roles, unique
-from .reading import Problems, parse, read_json
-from .shapes import CreateCluster, RequestGroup
+from hyperpod_lifecycle.cluster.model import FileSystem, NodeType
+from hyperpod_lifecycle.cluster.rules import (
+    check_one_controller,
+    group_file_systems,
+    orchestrator_fault,
+    slurm_config_roles,
+    unique,
+)
+from hyperpod_lifecycle.cluster.schema import CreateCluster, RequestGroup
+from hyperpod_lifecycle.problems import Problems
+from hyperpod_lifecycle.strict_json import parse, read_json
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,13 @@ def _groups(request: CreateCluster, file: str, problems: Problems) -> tuple[Grou
         ),
     )
     configs = [(group.instance_group_name, group.slurm_config) for group in groups]
-    roles = slurm_config_roles(problems, file, configs) if any(config for _, config in configs) else {}
+    roles = slurm_config_roles(problems, file, configs)
+    if any(config for _, config in configs):
+        check_one_controller(problems, file, roles)
+        for index, (name, config) in enumerate(configs):
+            if config is None:
+                key, said = f"InstanceGroups[{index}].SlurmConfig", f"{name} has none, but other groups do"
+                problems.add(file, key, said, "give every group a NodeType")
     found = []
     for index, group in enumerate(groups):
         at = f"InstanceGroups[{index}]"

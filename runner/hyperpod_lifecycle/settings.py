@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from hyperpod_lifecycle.errors import InputError, Problem
-from hyperpod_lifecycle.reading import PLACEHOLDER
+from hyperpod_lifecycle.placeholders import mark
 
 #: What an inventory directory may hold for Ansible besides the source itself.
 VARIABLE_FOLDERS = ("group_vars", "host_vars")
@@ -101,11 +101,11 @@ def problems(variables: Mapping[str, Any], known: Mapping[str, frozenset[str]]) 
             Problem(
                 origin(name, variables),
                 name + key,
-                f"a placeholder was left in: {placeholder.group()}",
+                f"a placeholder was left in: {left}",
                 "put the real value there or delete the line",
             )
             for key, text in _texts(value)
-            if (placeholder := PLACEHOLDER.search(text))
+            if (left := mark(text))
         )
     return found
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.paths import Paths, write_private
-from hyperpod_lifecycle.reading import did_you_mean, known, nearest, show
+from hyperpod_lifecycle.problems import did_you_mean, known, nearest, show
 from hyperpod_lifecycle.settings import VARIABLE_FOLDERS, variable_files
 
 if TYPE_CHECKING:

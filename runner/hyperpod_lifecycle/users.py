@@ -18,7 +18,9 @@ from pathlib import Path
 import yaml
 from pydantic import Field
 
-from .reading import PLACEHOLDER, Problems, Shape, parse, show, unknown_keys
+from hyperpod_lifecycle.placeholders import placeholder
+from hyperpod_lifecycle.problems import Problems, show
+from hyperpod_lifecycle.strict_json import Schema, parse, unknown_keys
 
 #: Where a folder is searched for the list. The first that is there wins, even when it is empty.
 FILES = ("shared_users.txt", "shared_users.yaml", "shared_users.yml")
@@ -53,7 +55,7 @@ class Users:
     notes: tuple[str, ...] = ()
 
 
-class _User(Shape):
+class _User(Schema):
     username: str
     uid: str
     home: str | None = None
@@ -61,7 +63,7 @@ class _User(Shape):
     shared_filesystem_mount: str | None = None
 
 
-class _Group(Shape):
+class _Group(Schema):
     name: str | None = None
     slurm_account: str | None = None
     shared_filesystem_mount: str | None = None
@@ -87,7 +89,7 @@ def load(where: Path) -> Users:
         return Users(None)
     path, *others = found
     notes = [f"{other} is not read, because {path.name} is there too" for other in others]
-    reading = _Reading(str(path))
+    reading = _ListReader(str(path))
     text = reading.text(path)
     if text is not None:
         (reading.lines if path.suffix == ".txt" else reading.document)(text)
@@ -95,7 +97,7 @@ def load(where: Path) -> Users:
     return Users(path, tuple(reading.users), (*notes, *reading.notes))
 
 
-class _Reading:
+class _ListReader:
     """One file on its way from text to users."""
 
     def __init__(self, file: str) -> None:
@@ -172,7 +174,7 @@ class _Reading:
         elif int(uid) in _RESERVED_UIDS or int(uid) >= 2**32:
             self._problem(where[1], f"the uid {int(uid)} of {show(name)}", "give it one of its own, such as 2001")
         home = home.rstrip("/") or home
-        if PLACEHOLDER.search(home):
+        if placeholder(home):
             self._problem(where[2], f"the placeholder {show(home)}", "fill in the real value")
         elif home and (fault := _home_fault(home)):
             self._problem(where[2], f"the home {show(home)} {fault}", _HOME_RULE)

@@ -125,14 +125,12 @@ def test_03_placeholders_are_named_all_at_once() -> None:
         (name, "fsx_dns_name"),
         (name, "fsx_mountname"),
         (name, "s3_bucket"),
-        (name, "worker_groups"),  # login_group is empty, so nobody lists "door"
     ]
-    assert [problem.found for problem in found[:3]] == [
+    assert [problem.found for problem in found] == [
         'the placeholder "<FSX_DNS_NAME>"',
         'the placeholder "PLACEHOLDER_FSX_MOUNT"',
         'the placeholder "${BUCKET}"',
     ]
-    assert "does not list door" in found[3].found
 
 
 def test_04_lustre_and_openzfs_no_login_group(tmp_path: Path) -> None:
@@ -140,7 +138,9 @@ def test_04_lustre_and_openzfs_no_login_group(tmp_path: Path) -> None:
     text = (LEGACY / "resource_config.json").read_text()
     config.write_text(text.replace('"door"', '"muscle-b"'))
     parameters = CASES / "04-lustre-and-openzfs.provisioning_parameters.json"
-    assert keys(problems(config, parameters)) == [(parameters.name, "worker_groups")]
+    assert "muscle-b" not in types(load(config, parameters))
+    with pytest.raises(InputError, match="worker_groups: does not list muscle-b"):
+        load(config, parameters).node_by_name("door-1")
 
     mended = tmp_path / "provisioning_parameters.json"
     more = '"worker_groups": [{"instance_group_name": "muscle-b", "partition_name": "train"},'
@@ -239,15 +239,13 @@ def test_12_names_that_do_not_match_are_named_all_at_once() -> None:
         ("provisioning_parameters.json", "login_group"),
         ("provisioning_parameters.json", "worker_groups[2].instance_group_name"),
         ("provisioning_parameters.json", "worker_groups[3].partition_name"),
-        ("provisioning_parameters.json", "worker_groups"),
         ("resource_config.json", "InstanceGroups[2].Instances[0].CustomerIpAddress"),
     ]
-    case, door, ghost, space, unlisted, twice = found
+    case, door, ghost, space, twice = found
     assert 'did you mean "brain"?' in case.remedy
     assert "brain, muscle, spare, unlisted" in door.remedy
     assert '"ghost"' in ghost.found
     assert space.found == 'found "has space"'
-    assert unlisted.found.startswith("does not list unlisted, ")
     assert twice.found == "10.20.1.1 is at InstanceGroups[1].Instances[0].CustomerIpAddress as well"
 
 
@@ -266,3 +264,28 @@ def test_16_600_nodes_on_one_line(tmp_path: Path) -> None:
     node = cluster.node_by_addresses({"10.40.2.209"})
     assert node is not None
     assert (node.name, node.node_type) == ("pod-3-150", NodeType.COMPUTE)
+
+
+def field_2(number: str) -> list[Problem]:
+    (folder,) = (CASES / "field-2").glob(f"{number}-*")
+    return problems(folder / "resource_config.json", folder / "provisioning_parameters.json")
+
+
+def test_field_2_12_values_of_slurm_configurations_are_checked() -> None:
+    found = {problem.key.partition(".")[2]: problem for problem in field_2("12")}
+    assert list(found) == ["slurm_database_secret_arn", "slurm_database_endpoint", "slurm_sns_arn"]
+    assert "arn:aws:secretsmanager:" in found["slurm_database_secret_arn"].remedy
+    assert "without scheme, port" in found["slurm_database_endpoint"].remedy
+    assert "arn:aws:sns:" in found["slurm_sns_arn"].remedy
+
+
+def test_field_2_13_none_is_what_a_template_left_behind() -> None:
+    found = field_2("13")
+    assert [problem.key for problem in found] == [
+        "fsx_dns_name",
+        "fsx_mountname",
+        "slurm_configurations.slurm_database_secret_arn",
+        "slurm_configurations.slurm_database_endpoint",
+        "slurm_configurations.slurm_database_user",
+    ]
+    assert {problem.found for problem in found} == {'the placeholder "None"'}

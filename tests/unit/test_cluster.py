@@ -15,7 +15,7 @@ from hyperpod_lifecycle import addresses
 from hyperpod_lifecycle.cluster import Cluster, FileSystem, NodeType, load
 from hyperpod_lifecycle.create_cluster import read_create_cluster
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
-from hyperpod_lifecycle.reading import known
+from hyperpod_lifecycle.problems import known
 
 PARAMETERS: dict[str, Any] = {
     "version": "1.0.0",
@@ -148,12 +148,10 @@ def test_workload_manager_absent(read: Read) -> None:
     ("name", "hint"), [("Brain", 'did you mean "brain"?'), ("brian", 'did you mean "brain"?'), ("zzz", "Known groups")]
 )
 def test_unknown_controller_group(read: Read, name: str, hint: str) -> None:
-    found = problems(read, parameters={**PARAMETERS, "controller_group": name})
-    assert found[0].key == "controller_group"
-    assert hint in found[0].remedy
-    assert found[0].remedy.endswith("brain, door, muscle")
-    # Where the meant group is plain, the user is not told to make it a worker group.
-    assert len(found) == (2 if name == "zzz" else 1)
+    found = problem(read, parameters={**PARAMETERS, "controller_group": name})
+    assert found.key == "controller_group"
+    assert hint in found.remedy
+    assert found.remedy.endswith("brain, door, muscle")
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -187,10 +185,43 @@ def test_worker_groups_absent_makes_the_rest_compute_with_a_note(read: Read) -> 
     assert note.endswith("compute, without a partition: muscle")
 
 
-def test_worker_groups_present_must_list_every_other_group(read: Read) -> None:
-    found = problem(read, parameters={**PARAMETERS, "worker_groups": []})
-    assert found.key == "worker_groups"
-    assert "does not list muscle" in found.found
+def test_a_group_that_worker_groups_does_not_list_stops_its_own_nodes_only(read: Read) -> None:
+    cluster = read(config(BRAIN, DOOR, MUSCLE, group("spare", "10.0.0.7")))
+    assert list(node_types(cluster)) == ["brain", "door", "muscle"]
+    assert cluster.node_by_addresses({"10.0.0.1"}) is not None
+    (note,) = cluster.notes
+    assert "worker_groups: does not list spare" in note
+    for look in (lambda: cluster.node_by_name("spare-1"), lambda: cluster.node_by_addresses({"10.0.0.7"})):
+        with pytest.raises(InputError, match="worker_groups: does not list spare.*listed are: brain, door, muscle"):
+            look()
+    with pytest.raises(InputError, match="Known instances: .*spare-1"):
+        cluster.node_by_name("nobody")
+
+
+def test_an_unlisted_group_has_the_type_that_its_slurm_config_says(read: Read) -> None:
+    cluster = read(api(), {**PARAMETERS, "worker_groups": []})
+    assert cluster.groups == read(api(), None).groups
+    (note,) = cluster.notes
+    assert "worker_groups does not list muscle; SlurmConfig says compute in partition train" in note
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"version": "1.0.0"}, {"version": "1.0.0", "workload_manager": "slurm", "worker_groups": []}]
+)
+def test_parameters_that_name_no_groups_decide_nothing(read: Read, parameters: dict[str, Any]) -> None:
+    cluster = read(api(), parameters)
+    assert (cluster.source, cluster.groups) == ("slurm_config", read(api(), None).groups)
+    (note,) = cluster.notes
+    assert "provisioning_parameters.json names no groups" in note
+    found = problem(read, config(BRAIN, DOOR, MUSCLE), parameters)
+    assert (found.key, "names no groups" in found.found) == ("InstanceGroups[*].SlurmConfig", True)
+
+
+def test_parameters_that_name_no_groups_still_name_storage(read: Read) -> None:
+    parameters = {"fsx_dns_name": "fs-1.example.com", "fsx_mountname": "abc", "workload_manager": "pbs"}
+    assert problem(read, api(), parameters).key == "workload_manager"
+    del parameters["workload_manager"]
+    assert read(api(), parameters).groups[0].file_systems == (FileSystem("lustre", "fs-1.example.com", "abc", "/fsx"),)
 
 
 def test_a_group_in_two_partitions(read: Read) -> None:
@@ -210,7 +241,9 @@ def test_a_worker_group_that_has_another_type_keeps_it(read: Read, name: str) ->
     assert f"worker_groups lists {name}" in cluster.notes[0]
 
 
-@pytest.mark.parametrize("name", ["has space", "", "a,b", "a=b", "tr\u00e4in", "DEFAULT", "default", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["has space", "", "a,b", "a=b", "tr\u00e4in", "DEFAULT", "default", "a\n", "-x", "p" * 256]
+)
 def test_partition_names_that_slurm_conf_cannot_hold(read: Read, name: str) -> None:
     workers = [{"instance_group_name": "muscle", "partition_name": name}]
     found = problem(read, parameters={**PARAMETERS, "worker_groups": workers})
@@ -260,10 +293,14 @@ def test_slurm_config_rules(read: Read, changed: dict[str, Any], key: str) -> No
     assert key in [found.key for found in problems(read, api(**changed), None)]
 
 
-def test_every_group_needs_its_slurm_config(read: Read) -> None:
+def test_a_group_without_slurm_config_stops_its_own_nodes_only(read: Read) -> None:
     document = api()
-    document["InstanceGroups"].append(group("spare"))
-    assert problem(read, document, None).key == "InstanceGroups[3].SlurmConfig"
+    document["InstanceGroups"].append(group("spare", "10.0.0.7"))
+    cluster = read(document, None)
+    assert list(node_types(cluster)) == ["brain", "door", "muscle"]
+    assert any("InstanceGroups[3].SlurmConfig: spare has none" in note for note in cluster.notes)
+    with pytest.raises(InputError, match=r"InstanceGroups\[3\]\.SlurmConfig"):
+        cluster.node_by_name("spare-1")
 
 
 def test_both_forms_that_agree(read: Read) -> None:
@@ -443,10 +480,7 @@ def test_mount_paths_that_are_none(read: Read, path: str) -> None:
         (lambda d: d.update(Orchestrator={"Eks": {"ClusterArn": "arn"}}), "Orchestrator"),
         (lambda d: d["ClusterConfig"].update(Orchestrator="Eks"), "ClusterConfig.Orchestrator"),
         (lambda d: d["InstanceGroups"][1].update(KubernetesConfig={}), "InstanceGroups[1].KubernetesConfig"),
-        (
-            lambda d: d["InstanceGroups"][0]["Instances"][0].update(InstanceLabel=None),
-            "InstanceGroups[0].Instances[0].InstanceLabel",
-        ),
+        (lambda d: d.update(ClusterType="Kubernetes"), "ClusterType"),
     ],
 )
 def test_eks_shaped_files(read: Read, change: Callable[[Any], None], key: str) -> None:
@@ -454,6 +488,28 @@ def test_eks_shaped_files(read: Read, change: Callable[[Any], None], key: str) -
     change(document)
     assert problem(read, document).key == key
     assert "EKS" in problem(read, document, None).remedy
+
+
+@pytest.mark.parametrize("label", [None, {"network-node-layer-1": "nn-1", "network-node-layer-2": "None"}])
+def test_an_instance_label_is_no_sign_of_eks(read: Read, label: Any) -> None:
+    muscle = {**MUSCLE, "Instances": [{**each, "InstanceLabel": label} for each in MUSCLE["Instances"]]}
+    cluster = read(config(BRAIN, DOOR, {**muscle, "KubernetesConfig": None}))
+    assert node_types(cluster) == node_types(read())
+    (note,) = cluster.notes
+    assert note.endswith("unknown keys: InstanceGroups[*].KubernetesConfig")
+
+
+def test_the_clusters_slurm_config_is_read_in_both_places(read: Read) -> None:
+    slurm = {"PrimaryControllerIp": "10.0.0.9", "AccountingDatabase": {"Endpoint": "x.rds.amazonaws.com"}}
+    for document in (api(SlurmConfig=slurm), {**api(), "ClusterType": "Slurm", "SlurmConfig": slurm}):
+        cluster = read(document, None)
+        assert cluster.controller_addresses == ("10.0.0.9", "10.0.0.1")
+        assert dict(cluster.accounting_database) == {"Endpoint": "x.rds.amazonaws.com"}
+        assert len(cluster.notes) == 1
+    more = {"SecondaryControllerIps": ["10.0.0.1"]}
+    assert read({**api(SlurmConfig=more), "SlurmConfig": slurm}, None).secondary_controllers == ("10.0.0.1",)
+    found = problem(read, {**api(SlurmConfig={"PrimaryControllerIp": "10.0.0.1"}), "SlurmConfig": slurm}, None)
+    assert (found.key, "ClusterConfig.SlurmConfig" in found.found) == ("SlurmConfig.PrimaryControllerIp", True)
 
 
 def test_slurm_cluster_may_name_its_orchestrator(read: Read) -> None:
@@ -465,6 +521,114 @@ def test_slurm_cluster_may_name_its_orchestrator(read: Read) -> None:
 def test_placeholders_anywhere(read: Read, text: str) -> None:
     found = problems(read, config(BRAIN, DOOR, MUSCLE, ClusterArn=text), {**PARAMETERS, "odd key": {"a": [1, text]}})
     assert [problem.key for problem in found] == ["ClusterConfig.ClusterArn", '["odd key"].a[1]']
+
+
+@pytest.mark.parametrize("text", ["None", "null", "undefined", " NONE "])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "version",
+        "controller_group",
+        "login_group",
+        "worker_groups[0].instance_group_name",
+        "worker_groups[0].partition_name",
+        "fsx_dns_name",
+        "fsx_mountname",
+        "fsx_openzfs_dns_name",
+        "slurm_configurations.slurm_database_secret_arn",
+        "slurm_configurations.slurm_database_endpoint",
+        "slurm_configurations.slurm_database_user",
+        "slurm_configurations.slurm_shared_directory",
+        "slurm_configurations.slurm_sns_arn",
+    ],
+)
+def test_nothing_as_tools_print_it_is_a_placeholder(read: Read, key: str, text: str) -> None:
+    parameters = json.loads(json.dumps(PARAMETERS))
+    *parents, last = key.replace("[0]", ".0").split(".")
+    place = parameters
+    for step in parents:
+        place = place[int(step)] if step.isdigit() else place.setdefault(step, {})
+    place[last] = text
+    found = problem(read, parameters=parameters)
+    assert found.key in (key, "login_group[0]")
+    assert found.found.startswith("the placeholder")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("fsx_dns_name", "fs-0aaa1111bbb22223", "fs-0aaa1111bbb22223.fsx.REGION.amazonaws.com"),
+        ("fsx_dns_name", "https://fs-1.example.com", "without scheme, port and path"),
+        ("fsx_dns_name", "fs-1.example.com@tcp:/abc", "a DNS name"),
+        ("fsx_dns_name", "fs-1..example.com", "a DNS name"),
+        ("fsx_dns_name", f"{'a' * 64}.example.com", "a DNS name"),
+        ("fsx_dns_name", "10.0.0", "a DNS name"),
+        ("fsx_openzfs_dns_name", "fs-0aaa1111bbb22223", "fs-0aaa1111bbb22223.fsx.REGION.amazonaws.com"),
+        ("fsx_openzfs_dns_name", "fs-1.example.com:/fsx", "without scheme, port and path"),
+        ("fsx_mountname", "/abc", "mount name"),
+        ("fsx_mountname", "fs-0aaa1111bbb22223", "mount name"),
+        ("slurm_database_endpoint", "db.example.com:3306", "without scheme, port and path"),
+        ("slurm_database_endpoint", "jdbc:mysql://db.example.com", "without scheme, port and path"),
+        ("slurm_database_endpoint", "otter-db", "a DNS name"),
+        ("slurm_database_secret_arn", "rds!db-1234", "the secret's ARN"),
+        ("slurm_database_secret_arn", "arn:aws:sns:us-west-2:111122223333:x", "the secret's ARN"),
+        ("slurm_sns_arn", "arn:aws:sns:us-west-2:111122223333", "the topic's ARN"),
+        ("slurm_database_user", 'ad"min', "double quotes"),
+        ("slurm_database_user", "a b", "blanks"),
+        ("slurm_shared_directory", "fsx", "absolute path"),
+        ("slurm_shared_directory", "/", "absolute path"),
+        ("slurm_shared_directory", "/var/spool", "node's system"),
+    ],
+)
+def test_values_of_a_wrong_format(read: Read, key: str, value: str, remedy: str) -> None:
+    lustre = {"fsx_dns_name": "fs-1.example.com", "fsx_mountname": "abc"}
+    given = {"slurm_configurations": {key: value}} if key.startswith("slurm") else {**lustre, key: value}
+    found = problem(read, parameters=PARAMETERS | given)
+    assert found.key.rpartition(".")[2] == key
+    assert (found.found, remedy in found.remedy) == (f"found {json.dumps(value)}", True)
+
+
+def test_values_of_a_right_format(read: Read) -> None:
+    configurations = {
+        "slurm_database_endpoint": "10.0.0.9",
+        "slurm_database_secret_arn": "arn:aws-us-gov:secretsmanager:us-gov-west-1:111122223333:secret:rds!db-1-AbC",
+        "slurm_database_user": "admin@x",
+        "slurm_sns_arn": "arn:aws-cn:sns:cn-north-1:111122223333:otter.fifo",
+        "slurm_shared_directory": "/fsx/",
+    }
+    parameters = {**PARAMETERS, "fsx_dns_name": "10.1.2.3", "fsx_mountname": "fsx"}
+    cluster = read(parameters={**parameters, "slurm_configurations": configurations})
+    assert dict(cluster.slurm_configurations) == {**configurations, "slurm_shared_directory": "/fsx"}
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"Endpoint": "db.example.com:3306"}, "Endpoint"),
+        ({"SecretArn": "db-password"}, "SecretArn"),
+        ({"Name": "slurm-acct"}, "Name"),
+        ({"Name": "None"}, "Name"),
+        ({"Port": 0}, "Port"),
+        ({"Port": "3306"}, "Port"),
+    ],
+)
+def test_values_of_an_accounting_database(read: Read, given: dict[str, Any], key: str) -> None:
+    found = problem(read, api(SlurmConfig={"AccountingDatabase": given}), None)
+    assert found.key == f"ClusterConfig.SlurmConfig.AccountingDatabase.{key}"
+
+
+@pytest.mark.parametrize(
+    ("document", "key"),
+    [
+        (config(BRAIN, DOOR, MUSCLE, ClusterName="o" * 64), "ClusterConfig.ClusterName"),
+        (config({**BRAIN, "Name": "b" * 64}, DOOR, MUSCLE), "InstanceGroups[0].Name"),
+        (config(BRAIN, DOOR, {**MUSCLE, "InstanceType": "null"}), "InstanceGroups[2].InstanceType"),
+    ],
+)
+def test_names_that_are_none_or_too_long(read: Read, document: dict[str, Any], key: str) -> None:
+    found = problem(read, document)
+    assert found.key == key
+    assert key.endswith("Type") or "64 characters; 63 are allowed" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -482,7 +646,6 @@ def test_all_problems_of_both_files_at_once(read: Read) -> None:
         "InstanceGroups[0].Instances[0].CustomerIpAddress",
         "fsx_dns_name",
         "version",
-        "worker_groups",
         "workload_manager",
     ]
 

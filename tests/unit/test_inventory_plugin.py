@@ -102,7 +102,7 @@ def test_users_come_from_a_folder_or_a_file(
     assert users(CASES / "14-shared_users-flat.yaml") == [ada, bea]
 
 
-INJECTION = "{{ lookup('pipe', 'id -un') }}"
+INJECTION = "{{lookup('pipe','id')}}"
 
 
 def test_values_from_the_files_are_never_templates(

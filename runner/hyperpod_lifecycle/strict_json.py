@@ -1,139 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every reader of a JSON file shares: strict parsing, and problems that name file, key, finding and remedy.
+"""JSON files read strictly, and checked against a schema; every problem names file, key, finding and remedy.
 
-Nothing here raises on bad input. A reader adds to :class:`Problems` until it has seen everything, then calls
-:meth:`Problems.raise_any` once, so that a user meets all faults of both files in one run.
+Nothing here raises on bad input. A reader adds to :class:`~hyperpod_lifecycle.problems.Problems` until it has seen
+everything, and raises once, so that a user meets all problems of all files in one run.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
-from .errors import InputError, Problem
+from .placeholders import mark, placeholder
+from .problems import Problems, any_index, json_path, show
 
 #: Levels of objects and lists. Real files have six; the limit gives every Python the same answer to a nested bomb.
 MAX_DEPTH = 64
-#: Faults of one kind that are spelt out; 10,000 wrong addresses must not become 10,000 lines in CloudWatch.
-LIKE_SHOWN = 10
-#: Names that an error lists as known.
-KNOWN_SHOWN = 20
-#: Names among which a near one is looked for; each costs some microseconds.
-NEAR_LOOKED_AT = 1000
 
-#: What templates leave behind when nobody filled them in.
-# An address in angle brackets, as in the comment of an ssh key, is no placeholder: hence no "@".
-PLACEHOLDER = re.compile(r"<[^<>@]*>|\$\{[^}]*\}|^PLACEHOLDER")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_INDEX = re.compile(r"\[\d+\]")
 
 #: Keys from the root of a document, as pydantic gives them.
 Location = tuple[str | int, ...]
 
 
-class Shape(BaseModel):
-    """Base of the raw shapes: no conversion of types, unknown keys are kept so that they can be noted."""
+class Schema(BaseModel):
+    """Base of the schemas of files: no conversion of types, unknown keys are kept so that they can be noted."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
 
-ShapeT = TypeVar("ShapeT", bound=Shape)
+SchemaT = TypeVar("SchemaT", bound=Schema)
 
 
-class Problems:
-    """Collects problems, one for each key: the first is the cause, later ones of that key only follow from it."""
-
-    def __init__(self) -> None:
-        self._kept: list[Problem] = []
-        self._keys: set[tuple[str, str]] = set()
-        self._kinds: Counter[tuple[str, str, str]] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def add(self, file: str, key: str, found: str, remedy: str) -> None:
-        """Record one fault: ``key`` is a JSON path, ``found`` what is there, ``remedy`` what is known or to be done."""
-        if (file, key) in self._keys:
-            return
-        self._keys.add((file, key))
-        kind = (file, any_index(key), remedy)
-        self._kinds[kind] += 1
-        if self._kinds[kind] <= LIKE_SHOWN:
-            self._kept.append(Problem(file, key, found, remedy))
-
-    def listed(self) -> list[Problem]:
-        """Everything recorded; of many faults of one kind the first few and how many more there are."""
-        more = (
-            Problem(file, key, f"{count - LIKE_SHOWN} more of the same kind", remedy)
-            for (file, key, remedy), count in self._kinds.items()
-            if count > LIKE_SHOWN
-        )
-        return [*self._kept, *more]
-
-    def raise_any(self) -> None:
-        """Raise one :class:`InputError` with everything recorded; do nothing if nothing was."""
-        if self._kept:
-            raise InputError(self.listed())
+def _filled_in(value: object) -> object:
+    if isinstance(value, str) and placeholder(value):
+        raise PydanticCustomError("placeholder", "fill in the real value")
+    return value
 
 
-def json_path(location: Iterable[str | int]) -> str:
-    """``("worker_groups", 0, "partition_name")`` -> ``worker_groups[0].partition_name``; odd keys as ``["a b"]``."""
-    path = ""
-    for step in location:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif _PLAIN_KEY.fullmatch(step):
-            path += f".{step}" if path else step
-        else:
-            path += f"[{show(step)}]"
-    return path
-
-
-def any_index(key: str) -> str:
-    """``Instances[7].Label`` -> ``Instances[*].Label``: the same place in every element of a list."""
-    return _INDEX.sub("[*]", key)
-
-
-def show(value: object) -> str:
-    """A found value for a message, short: scalars as JSON, containers by kind only (they may hold secrets)."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, str) and len(value) > 80:
-        value = value[:77] + "..."
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
-        return "a very long number"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(value)
-
-
-def known(names: Iterable[str]) -> str:
-    """``a, b and 598 more`` for messages, always printable; ``none`` if there is nothing."""
-    listed = list(names)
-    text = ", ".join(name if name.isprintable() else show(name) for name in listed[:KNOWN_SHOWN]) or "none"
-    rest = len(listed) - KNOWN_SHOWN
-    return f"{text} and {rest} more" if rest > 0 else text
-
-
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """The known name that differs by case or a few letters only."""
-    same = [other for other in names if other.casefold() == name.strip().casefold()]
-    near = same or difflib.get_close_matches(name, names[:NEAR_LOOKED_AT], n=1)
-    return near[0] if near else None
-
-
-def did_you_mean(near: str | None) -> str:
-    """``did you mean "brain"? `` with the blank, to put before what is known; nothing without a near name."""
-    return "" if near is None else f"did you mean {show(near)}? "
+#: A string that names something, so that ``None`` is none.
+Text = Annotated[str, BeforeValidator(_filled_in)]
 
 
 class _Object(dict[str, Any]):
@@ -237,7 +148,7 @@ def _check_values(file: str, document: object, problems: Problems) -> bool:
     while stack:
         value, chain, depth = stack.pop()
         if isinstance(value, str):
-            if PLACEHOLDER.search(value):
+            if mark(value):
                 problems.add(file, _render(chain), f"the placeholder {show(value)}", "fill in the real value")
             elif not value.isascii() and _SURROGATE.search(value):
                 usable = False
@@ -282,50 +193,52 @@ _EXPECTED = {
 
 
 def parse(
-    shape: type[ShapeT], document: dict[str, Any], file: str, problems: Problems, at: Location = ()
-) -> tuple[ShapeT | None, frozenset[str]]:
-    """``document`` as a ``shape``, and the top-level keys whose values were wrong.
+    schema: type[SchemaT], document: dict[str, Any], file: str, problems: Problems, at: Location = ()
+) -> tuple[SchemaT | None, frozenset[str]]:
+    """``document`` as a ``schema``, and the top-level keys whose values were wrong.
 
     Wrong keys are reported and left out of the result, so that the remaining ones can still be checked; where that
     leaves a required key missing, the result is None. ``at`` is where the document sits in its file.
     """
     try:
-        return shape.model_validate(document), frozenset()
+        return schema.model_validate(document), frozenset()
     except ValidationError as error:
         faults = error.errors(include_url=False)
     for fault in faults:
         key = json_path((*at, *fault["loc"]))
         if fault["type"] == "missing":
             problems.add(file, key, "is missing", "add it")
+        elif fault["type"] == "placeholder":
+            problems.add(file, key, f"the placeholder {show(fault['input'])}", fault["msg"])
         else:
             expected = _EXPECTED.get(fault["type"])
             remedy = f"{expected} is expected" if expected else fault["msg"]
             problems.add(file, key, f"found {show(fault['input'])}", remedy)
     wrong = frozenset(str(fault["loc"][0]) for fault in faults)
     try:
-        return shape.model_validate({key: value for key, value in document.items() if key not in wrong}), wrong
+        return schema.model_validate({key: value for key, value in document.items() if key not in wrong}), wrong
     except ValidationError:  # a required key is among the wrong ones; that is reported above
         return None, wrong
 
 
-def unknown_keys(model: Shape) -> list[str]:
-    """Keys that no shape knows, each place once (``InstanceGroups[*].Instances[*].Rack``), in the order of the file."""
+def unknown_keys(model: Schema) -> list[str]:
+    """Keys outside the schema, each place once (``InstanceGroups[*].Instances[*].Rack``), in the order of the file."""
     found: dict[Location, None] = {}
     _gather(model, (), found)
     return list(dict.fromkeys(any_index(json_path(location)) for location in found))
 
 
-def _gather(model: Shape, at: Location, found: dict[Location, None]) -> None:
-    # Recursion is bounded by the shapes, not by the input.
+def _gather(model: Schema, at: Location, found: dict[Location, None]) -> None:
+    # Recursion is bounded by the schema, not by the input.
     for key in model.model_extra or ():
         place = (*at, key)
         found[place] = None
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         place = (*at, field.alias or name)
-        if isinstance(value, Shape):
+        if isinstance(value, Schema):
             _gather(value, place, found)
-        elif isinstance(value, list) and value and isinstance(value[0], Shape):
+        elif isinstance(value, list) and value and isinstance(value[0], Schema):
             # Every element counts as the first one: 10,000 nodes with a new key are one note.
             for item in value:
                 _gather(item, (*place, 0), found)
