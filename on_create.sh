@@ -230,10 +230,14 @@ find_pip() {
     "$env/bin/python3" -I -m ensurepip >/dev/null || die "ensurepip of $python failed; its own lines are above"
 }
 
+# As module_utils/apt.py of the collection does it: its test is for both.
 install_ensurepip() {
     local options=(-qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=3)
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get "${options[@]}" update && apt-get "${options[@]}" install -y --no-install-recommends "$python_name-venv"
+    export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+    # It fails when any repository is broken; the lists of the others are up to date then.
+    apt-get "${options[@]}" --allow-releaseinfo-change update || true
+    [[ -z $(dpkg --audit) ]] || dpkg --configure --pending || true
+    apt-get "${options[@]}" install -y --no-install-recommends "$python_name-venv"
 }
 
 # pip is asked rather than a host name: it knows of mirrors, proxies and certificates.

@@ -30,12 +30,12 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import (
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import pyxis as pyxis_files
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
-    apt_programs,
     apt_source,
     docker_proof,
     docker_service,
     enroot_conf,
     enroot_proof,
+    package_install,
     pyxis,
     scratch_disk,
     slurm_plugstack,
@@ -460,28 +460,17 @@ def test_a_repository_that_the_image_names_is_left(monkeypatch: pytest.MonkeyPat
 
 
 def programs(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    brings: dict[str, list[str]],
-    wanted: dict[str, str],
-    faults: int = 0,
-) -> tuple[dict[str, Any], list[str]]:
-    """Run apt_programs where each package brings these programs; the first installations fail."""
-    calls: list[str] = []
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, brings: dict[str, list[str]], wanted: dict[str, str]
+) -> dict[str, Any]:
+    """Run package_install where each package brings these programs."""
 
-    def call(*command: str) -> tuple[bool, str]:
-        calls.append(" ".join(word for word in command if not word.startswith("-")))
-        if "install" in command:
-            if calls.count(calls[-1]) <= faults:
-                return False, "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)\n"
-            for name in brings[command[-1]]:
-                (tmp_path / name).touch(mode=0o755)
-        return True, ""
+    def install(packages: list[str]) -> None:
+        for name in brings[packages[0]]:
+            (tmp_path / name).touch(mode=0o755)
 
-    monkeypatch.setattr(apt, "call", call)
+    monkeypatch.setattr(apt, "install", install)
     monkeypatch.setattr(apt, "PATH", str(tmp_path))
-    monkeypatch.setattr(apt, "PAUSE_SECONDS", 0)
-    return ended(monkeypatch, tmp_path, apt_programs, programs=wanted), calls
+    return ended(monkeypatch, tmp_path, package_install, programs=wanted)
 
 
 def test_a_program_that_is_there_or_comes_with_another_package_is_left(
@@ -489,24 +478,15 @@ def test_a_program_that_is_there_or_comes_with_another_package_is_left(
 ) -> None:
     wanted = {"dockerd": "docker.io", "docker": "docker-cli"}
     both = {"docker.io": ["dockerd", "docker"]}
-    result, _calls = programs(monkeypatch, tmp_path, both, wanted)
-    assert result["packages"] == ["docker.io"]
+    assert programs(monkeypatch, tmp_path, both, wanted)["packages"] == ["docker.io"]
     (tmp_path / "docker").unlink()
-    result, _calls = programs(monkeypatch, tmp_path, {"docker-cli": ["docker"]}, wanted)
+    result = programs(monkeypatch, tmp_path, {"docker-cli": ["docker"]}, wanted)
     assert result["packages"] == ["docker-cli"], "what is half there is completed"
-    result, calls = programs(monkeypatch, tmp_path, {}, wanted)
-    assert (result["changed"], calls) == (False, [])
+    assert not programs(monkeypatch, tmp_path, {}, wanted)["changed"]
 
 
-def test_apt_is_tried_again_and_its_words_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    result, calls = programs(monkeypatch, tmp_path, {"a": ["x"]}, {"x": "a"}, faults=2)
-    assert result["changed"]
-    assert calls.count("apt-get update") == 2
-    (tmp_path / "x").unlink()
-    result, calls = programs(monkeypatch, tmp_path, {"a": ["x"]}, {"x": "a"}, faults=3)
-    assert "It is held by process 7 (apt-get)" in result["msg"]
-    result, _calls = programs(monkeypatch, tmp_path, {"a": []}, {"x": "a"})
-    assert result["msg"] == "a is installed and has no x"
+def test_a_package_without_its_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert programs(monkeypatch, tmp_path, {"a": []}, {"x": "a"})["msg"] == "a is installed and has no x"
 
 
 def test_the_image_of_the_proof_runs_by_itself(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
-from ansible_collections.hyperpod.lifecycle.plugins.modules import package_hold, shared_mount
+from ansible_collections.hyperpod.lifecycle.plugins.modules import shared_mount
 
 
 def share(**changes: object) -> shared_mount.Share:
@@ -82,10 +82,3 @@ def test_an_unknown_name_is_named_when_time_is_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shared_mount, "resolve", unknown)
     with pytest.raises(shared_mount.Fault, match=r"fs-1\.example .*no address within 0 s: Name or service not known"):
         share().resolve()
-
-
-def test_who_holds_dpkgs_lock_is_named() -> None:
-    said = f"dpkg: error: dpkg frontend lock was locked by another process with pid {os.getpid()}"
-    assert package_hold.holder(said).startswith(f"process {os.getpid()} (")
-    assert "python" in package_hold.holder(said) or "pytest" in package_hold.holder(said)
-    assert package_hold.holder("the lock is taken") == "another process"

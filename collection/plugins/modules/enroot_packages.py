@@ -24,10 +24,6 @@ options:
   folder:
     description: Where the packages have been downloaded to.
     type: path
-  lock_seconds:
-    description: How long to wait for another process that holds the package lock.
-    type: int
-    default: 300
 attributes:
   check_mode:
     support: full
@@ -73,7 +69,6 @@ def main():
             "checksums": {"type": "dict", "required": True},
             "version": {"type": "str", "default": ""},
             "folder": {"type": "path"},
-            "lock_seconds": {"type": "int", "default": 300},
         },
         supports_check_mode=True,
     )
@@ -95,7 +90,7 @@ def main():
         result["changed"] = True
         try:
             if not module.check_mode:
-                apt.install([os.path.join(folder, each["file"]) for each in files], module.params["lock_seconds"])
+                apt.install([os.path.join(folder, each["file"]) for each in files])
         except Fault as fault:
             module.fail_json(msg=str(fault))
     module.exit_json(**result, msg=f"Enroot {version} is missing")

@@ -16,10 +16,6 @@ options:
     description: The version where the image has none, as apt knows it.
     type: str
     required: true
-  lock_seconds:
-    description: How long to wait for another process that holds the package lock.
-    type: int
-    default: 300
 attributes:
   check_mode:
     support: full
@@ -76,10 +72,7 @@ def has_device():
 
 def main():
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={"version": {"type": "str", "required": True}, "lock_seconds": {"type": "int", "default": 300}},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={"version": {"type": "str", "required": True}}, supports_check_mode=True)
     devices = has_device()
     reason = nvidia.reason(devices, os.path.exists(DRIVER))
     if reason:
@@ -88,7 +81,7 @@ def main():
     missing = nvidia.plan(apt.versions(nvidia.PACKAGES), module.params["version"], apt.older)
     try:
         if missing and not module.check_mode:
-            apt.install(missing, module.params["lock_seconds"])
+            apt.install(missing)
     except Fault as fault:
         module.fail_json(msg=str(fault))
     said = ", ".join(missing) or "none"

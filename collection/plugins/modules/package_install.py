@@ -1,0 +1,82 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.apt: one broken repository of somebody else's, or one with a new label, makes its update of the
+# lists fail; it does not wait for the lists' lock, lets needrestart restart daemons, and asks by package, so that a
+# program which the image has from elsewhere is installed twice.
+"""Packages for the programs that a node lacks."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_install
+short_description: Install the packages whose programs are missing
+description:
+  - Programs are looked for, not packages. So a program that has come from another package, or with an earlier one of
+    the list, is left alone, and a half-done installation is completed.
+  - What a killed run has left unconfigured is configured first. Recommended packages are not installed.
+author: hyperpod-lifecycle maintainers
+options:
+  programs:
+    description: Program or absolute path, and the package that has it, in the order of installation.
+    type: dict
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Install Docker
+  hyperpod.lifecycle.package_install:
+    programs: {dockerd: docker.io, docker: docker-cli}
+"""
+
+RETURN = r"""
+packages:
+  description: Those that were missing.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import os
+import shutil
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import apt
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+
+
+def missing(program):
+    """Is there no such program, or no such file?"""
+    return not (os.path.exists(program) if os.path.isabs(program) else shutil.which(program, path=apt.PATH))
+
+
+def install(programs):
+    """Install what is missing; return the packages. Fault if a program is still missing."""
+    installed = []
+    for program, package in programs.items():
+        if missing(program):
+            apt.install([package])
+            installed.append(package)
+        if missing(program):
+            raise Fault(f"{package} is installed and has no {program}")
+    return installed
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(argument_spec={"programs": {"type": "dict", "required": True}}, supports_check_mode=True)
+    programs = module.params["programs"]
+    packages = [package for program, package in programs.items() if missing(program)]
+    try:
+        if not module.check_mode:
+            packages = install(programs)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    said = ", ".join(packages) or "none"
+    module.exit_json(changed=bool(packages), packages=packages, msg=f"missing packages: {said}")
+
+
+if __name__ == "__main__":
+    main()
