@@ -28,7 +28,7 @@ $(READY): pyproject.toml hatch_build.py
 	@touch $@
 
 lab: venv ## Set up a Slurm cluster in local containers, by on_create.sh itself
-	$(SUDO) $(BIN)/hyperpod-lifecycle lab up
+	$(SUDO) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/hyperpod-lifecycle lab up
 
 lab-down: venv ## Remove it
 	$(SUDO) $(BIN)/hyperpod-lifecycle lab down
@@ -53,7 +53,7 @@ system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
 	$(SUDO) $(BIN)/pytest tests/system
 
 # A file shares one cluster, so its tests stay together. Containers are processes of this machine: one file per core.
-E2E := $(SUDO) THOROUGH=$(THOROUGH) $(BIN)/pytest --numprocesses 2 --dist loadfile
+E2E := $(SUDO) THOROUGH=$(THOROUGH) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 main-path: venv ## From two files to a cluster that runs jobs, on both Debian releases, and molecule
 	$(E2E) tests/e2e/test_cluster.py tests/e2e/test_bare_node.py

@@ -17,7 +17,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +44,11 @@ BOOT_SECONDS = 90
 SCRIPT_SECONDS = 1800
 RECONFIGURE_SECONDS = 30
 REGISTER_SECONDS = 60
+#: A node's first program where the kernel has no autofs, or is to look like it: systemd looks for the device.
+INIT_WITHOUT_AUTOFS = (
+    "rm -f /dev/autofs && sed '/\\tautofs$/d' /proc/filesystems >/run/fake_filesystems && "
+    "mount --bind /run/fake_filesystems /proc/filesystems && exec /sbin/init"
+)
 
 Say = Callable[[str], None]
 
@@ -62,13 +67,22 @@ class ScriptResult:
 class Lab:
     """A lab by name. Methods that change it hold its lock; a second command is told so."""
 
-    def __init__(self, name: str = DEFAULT_NAME, *, state_root: Path = STATE_ROOT, say: Say = lambda _: None) -> None:
+    def __init__(
+        self,
+        name: str = DEFAULT_NAME,
+        *,
+        state_root: Path = STATE_ROOT,
+        say: Say = lambda _: None,
+        no_autofs: Collection[str] = (),
+    ) -> None:
+        """``no_autofs`` names the groups whose new nodes look as if their kernel had no autofs."""
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
             raise LabUsageError(f"{name!r} cannot name a lab: small letters, digits and '-', at most 31")
         self.name = name
         self.state_root = state_root
         self.state = state_root / name
         self.say = say
+        self.no_autofs = no_autofs
         self.podman = Podman(state_root / "containers.conf")
         #: The file servers, which stay when nodes are replaced.
         self.storage = Storage(
@@ -231,6 +245,8 @@ class Lab:
         installed = machine.prepare(self.state_root)
         if installed:
             self.say(f"installed {', '.join(installed)}")
+        if not machine.has_autofs():
+            self.say("no autofs in this kernel: nodes mount file systems at boot, not on first access")
         with self._locked():
             current = self.request
             if current and shape and (differences := current.differences(shape)):
@@ -352,6 +368,7 @@ class Lab:
             f"{LABEL}.instance-id": node.instance_id,
             f"{LABEL}.address": str(node.address),
         }
+        hidden = node.group in self.no_autofs or not machine.has_autofs()
         self.podman.run(
             "run",
             "--detach",
@@ -367,6 +384,7 @@ class Lab:
             *(f"--add-host={name}:{addresses.gateway(self._subnet())}" for name in self.storage.names),
             *(f"--label={key}={value}" for key, value in labels.items()),
             tag,
+            *(("sh", "-c", INIT_WITHOUT_AUTOFS) if hidden else ()),
             timeout=120,
         )
 

@@ -21,6 +21,14 @@ PACKAGES = ("runc", "netavark", "aardvark-dns", "catatonit")
 LOCK_SECONDS = 300
 NEEDED_BYTES = 6 * 2**30
 CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_MKNOD = 21, 12, 27
+AUTOFS = Path("/dev/autofs")
+FILE_SYSTEM_TYPES = Path("/proc/filesystems")
+
+
+def has_autofs() -> bool:
+    """Whether systemd can mount on first access here. The environment's NO_AUTOFS pretends that it cannot."""
+    known = AUTOFS.exists() and "autofs" in FILE_SYSTEM_TYPES.read_text().split()
+    return known and not os.environ.get("NO_AUTOFS")
 
 
 def cgroup_v2() -> bool:

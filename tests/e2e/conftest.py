@@ -7,13 +7,14 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from nodes import PACKED
 
+from hyperpod_lab import machine
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
 from hyperpod_lab.shape import Shape, from_create_cluster
@@ -68,10 +69,22 @@ def run_molecule(lab: Lab, node: str, scenario: str) -> subprocess.CompletedProc
     return lab.exec(node, ["bash", "-c", command], env=environment, timeout=400)
 
 
+#: Whether this kernel can mount on first access. In each lab of storage and of the main path one group cannot.
+AUTOFS = machine.has_autofs()
+NO_AUTOFS = ("login-group",)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what this machine could not test."""
+    if not AUTOFS:
+        terminalreporter.section("not tested here")
+        terminalreporter.line("mounting on first access: this kernel has no autofs, so all nodes mounted at boot")
+
+
 @contextmanager
-def lab_called(name: str) -> Iterator[Lab]:
+def lab_called(name: str, no_autofs: Sequence[str] = ()) -> Iterator[Lab]:
     """A lab that is not there before or after."""
-    lab = Lab(name)
+    lab = Lab(name, no_autofs=no_autofs)
     lab.down()
     try:
         yield lab

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import lab_called, shape, snapshot
+from conftest import NO_AUTOFS, lab_called, shape, snapshot
 from nodes import (
     COMPUTE,
     CONTROLLER,
@@ -37,9 +37,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def lab(hyperpod_lifecycle: Command) -> Iterator[Lab]:
-    with lab_called("e2e") as lab:
-        must(hyperpod_lifecycle("lab", "up", "--name", lab.name, "--no-scripts"))
+def lab() -> Iterator[Lab]:
+    with lab_called("e2e", NO_AUTOFS) as lab:
+        lab.up(shape(compute_nodes=2), scripts=False)
         yield lab
 
 

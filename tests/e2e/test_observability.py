@@ -319,7 +319,7 @@ def test_alerts_are_rules_and_find_what_they_are_for(on: Lab) -> None:
     found = eventually(lambda: query(on, by_name["NodeDown"]))
     assert [each["metric"]["node"] for each in found] == [LOGIN]
     bash(on, LOGIN, "systemctl start hyperpod-node-exporter hyperpod-metrics-agent")
-    bash(on, GPU, "systemctl start fsx.automount slurmd; ls /fsx")
+    bash(on, GPU, "systemctl start fsx.automount slurmd || mount /fsx; ls /fsx")
 
 
 def test_nothing_is_lost_while_the_receiver_is_away(on: Lab) -> None:

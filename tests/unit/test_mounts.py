@@ -126,6 +126,17 @@ def test_only_the_paths_own_lines_are_found_and_replaced_by_one() -> None:
     assert mounts.with_line(after, "/fsx", LINE) == after
 
 
+def test_a_line_of_an_earlier_version_is_proven_and_one_of_somebody_else_is_not() -> None:
+    options = "noatime,flock,_netdev,x-systemd.automount,x-systemd.requires=network-online.target"
+    for ours, proven in ((f"{options},{mounts.MARK}", True), (options, False), (f"{options},ro,{mounts.MARK}", False)):
+        (entry,) = mounts.entries(f"{LUSTRE} /fsx lustre {ours} 0 0\n", "/fsx")
+        assert mounts.is_proven(entry, "lustre", LUSTRE, ["noatime", "flock"]) is proven
+
+
+def test_a_line_can_be_taken_out_again() -> None:
+    assert mounts.with_line(mounts.with_line("# none\n", "/fsx", LINE), "/fsx", None) == "# none\n"
+
+
 @pytest.mark.parametrize("before", ["", "# no line yet\n", "/dev/a / ext4 defaults 0 1"])
 def test_a_new_line_comes_last(before: str) -> None:
     after = mounts.with_line(before, "/fsx", LINE)

@@ -7,11 +7,16 @@ import os
 import re
 from collections import namedtuple
 
-#: An option that mount ignores and that says whose line in fstab it is.
+#: Options that mount ignores: whose line in fstab it is, and that nothing was mounted by it so far.
 MARK = "x-hyperpod-lifecycle"
+UNPROVEN = "x-hyperpod-lifecycle-unproven"
 
-#: What systemd needs to mount on first access, after the network.
-SYSTEMD_OPTIONS = ("_netdev", "x-systemd.automount", "x-systemd.requires=network-online.target")
+#: What systemd needs to mount after the network, on first access.
+ON_ACCESS = ("_netdev", "x-systemd.automount", "x-systemd.requires=network-online.target")
+#: The same at boot, where the kernel has no autofs: before users log in and Slurm starts, whose units come after
+#: remote-fs.target. A failure does not stop the boot.
+AT_BOOT = ("_netdev", "nofail", "x-systemd.before=remote-fs.target", "x-systemd.requires=network-online.target")
+_OURS = {*ON_ACCESS, *AT_BOOT, MARK, UNPROVEN}
 
 #: The type in fstab, by kind of file system.
 FSTAB_TYPES = {"lustre": "lustre", "openzfs": "nfs"}
@@ -146,21 +151,35 @@ def entries(fstab, path):
     return found
 
 
-def fstab_line(kind, what, path, options):
+def fstab_line(kind, what, path, options, *, at_boot=False, proven=True):
     """Our line for a file system."""
-    words = ",".join([*options, *SYSTEMD_OPTIONS, MARK])
+    when = AT_BOOT if at_boot else ON_ACCESS
+    marks = [MARK] if proven else [MARK, UNPROVEN]
+    words = ",".join(dict.fromkeys([*options, *when, *marks]))
     return f"{escape(what)} {escape(path)} {FSTAB_TYPES[kind]} {escape(words)} 0 0"
 
 
+def is_proven(entry, kind, what, options):
+    """Was this file system mounted with these options by an entry of ours, whenever that mounts?"""
+    given = [option for option in options if option not in _OURS]
+    found = [option for option in entry.options if option not in _OURS]
+    ours = MARK in entry.options and UNPROVEN not in entry.options
+    return ours and (entry.source, entry.kind, found) == (what, FSTAB_TYPES[kind], given)
+
+
 def with_line(fstab, path, line):
-    """The fstab in which `line` is the only one for this path; every other line stays as it is."""
+    """The fstab in which `line` is the only one for this path (None: no line is); every other line stays as it is."""
     numbers = [entry.number for entry in entries(fstab, path)]
     lines = lines_of(fstab)
-    if numbers:
+    if line is None:
+        gone = numbers
+    elif numbers:
         lines[numbers[0]] = line
+        gone = numbers[1:]
     else:
         lines.append(line)
-    return "".join(text + "\n" for number, text in enumerate(lines) if number not in numbers[1:])
+        gone = []
+    return "".join(text + "\n" for number, text in enumerate(lines) if number not in gone)
 
 
 def unit(path, suffix):

@@ -8,11 +8,14 @@ DOCUMENTATION = r"""
 module: shared_mount
 short_description: Mount an FSx file system and prove that it can be written
 description:
-  - V(configured) makes the line in C(/etc/fstab), with systemd's automount.
+  - V(configured) makes the line in C(/etc/fstab), with systemd's automount; on a kernel without autofs it is mounted
+    at boot instead.
   - V(mounted) makes the directory if it is missing, waits for the server's name, brings up Lustre's modules and
     network, mounts, and waits for the proof.
   - V(proven) changes nothing. The proof is that the path is a mount point of the right source, and that a file whose
     name is unique to this node can be written to disk there and deleted.
+  - A new line, or one with other options, stays in C(/etc/fstab) only if V(mounted) ends with that proof.
+  - What another attempt cannot heal, such as a mount option that nobody knows, is not tried again.
   - A file system that is mounted already, by the agent or by an earlier run, is only proven. Nothing of what is mounted
     is ever changed, remounted or given another owner or mode.
   - Whatever may hang runs in a child process with a time limit.
@@ -44,7 +47,7 @@ options:
     elements: str
     default: []
   state:
-    description: How far to go.
+    description: Desired state.
     type: str
     choices: [configured, mounted, proven]
     required: true
@@ -61,7 +64,7 @@ options:
     type: int
     default: 30
   probe_user:
-    description: Who writes the proof where the server treats root as nobody.
+    description: Who writes the proof if root is squashed.
     type: str
     default: ubuntu
 attributes:
@@ -83,9 +86,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-note:
-  description: One sentence for the summary; empty if there is nothing to say.
-  type: str
+notes:
+  description: Sentences for the summary.
+  type: list
+  elements: str
   returned: success
 source:
   description: What is mounted, as the kernel shows it; empty if nothing is.
@@ -96,19 +100,22 @@ source:
 import errno
 import os
 import pwd
-import random
 import re
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import commands, mount_faults, mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers import own_name, sweep
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 FSTAB = Path("/etc/fstab")
+AUTOFS = Path("/dev/autofs")
+FILE_SYSTEM_TYPES = Path("/proc/filesystems")
 BOOT = Path("/boot")
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 5
@@ -116,27 +123,19 @@ COMMAND_SECONDS = 60
 AGAIN = "then run again: hyperpod-lifecycle apply --tags fsx"
 
 
-class Fault(Exception):
-    """What ends the work; one sentence."""
-
-
-def run(*command):
+def run(*command, seconds=COMMAND_SECONDS):
     """Exit status and the words of a program; 127 if there is none, 124 if it does not end."""
+    status, out, err = commands.run(command, seconds)
+    return status, " ".join(f"{out} {err}".split())
+
+
+def has_autofs():
+    """Can systemd mount on first access here? Opening the device loads the kernel's module, where it is one."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"},
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        return 127, f"{command[0]}: not found"
-    except subprocess.TimeoutExpired:
-        return 124, f"{command[0]}: no end within {COMMAND_SECONDS} s"
-    return done.returncode, " ".join(done.stdout.decode(errors="replace").split())
+        os.close(os.open(AUTOFS, os.O_RDONLY))
+    except OSError:
+        return False
+    return "autofs" in FILE_SYSTEM_TYPES.read_text(encoding="utf-8").split()
 
 
 def resolve(name):
@@ -152,13 +151,15 @@ def open_folder(path):
     os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
 
-def write_probe(path, name, user=None):
-    """Write a file to disk and delete it, as root or as somebody else. One that an attempt before has left goes too."""
+def write_probe(path, user=None):
+    """Write a file to disk and delete it, as root or as somebody else. Those that killed runs have left go too."""
     if user:
         os.setgroups([])
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
-    file = os.path.join(path, f"{name}-{os.getuid()}")
+    kind = f"probe-mount-{os.getuid()}"
+    sweep(path, kind)
+    file = os.path.join(path, f".{own_name(kind)}")
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         os.write(handle, b"hyperpod-lifecycle was here; this file can be deleted\n")
@@ -187,14 +188,14 @@ class Share:
     def __init__(self, module):
         wanted = module.params
         self.module = module
-        self.path = wanted["path"]
+        self.path = wanted["path"].rstrip("/")
         self.kind = wanted["kind"]
         self.dns_name = wanted["dns_name"]
         self.source = mounts.source(self.kind, self.dns_name, wanted["mount_name"], wanted["export"])
         self.limit = wanted["attempt_seconds"]
         self.automount = mounts.unit(self.path, "automount")
         self.mount_unit = mounts.unit(self.path, "mount")
-        self.probe_name = f".hyperpod-lifecycle-{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+        self.on_access = has_autofs()
         self.addresses = []
         self.notes = []
 
@@ -230,6 +231,14 @@ class Share:
             )
         return mount
 
+    def is_foreign(self):
+        """Is another file system mounted?"""
+        try:
+            self.mounted()
+        except Fault:
+            return True
+        return False
+
     def awake(self):
         """As `mounted`, after an access that makes a waiting automount act."""
         mount = self.here()
@@ -250,6 +259,10 @@ class Share:
             try:
                 self.addresses = limited(lambda: resolve(self.dns_name), min(self.limit, max(1, seconds)))
                 return
+            except ChildProcessError as error:
+                raise Fault(
+                    f"{self.path}: {self.dns_name!r} is not a DNS name ({error}); correct it, {AGAIN}"
+                ) from error
             except OSError as error:
                 said = words(error)
             if time.monotonic() >= deadline:
@@ -257,7 +270,7 @@ class Share:
                     f"{self.path}: the name {self.dns_name} of {self.source} had no address within {seconds} s: "
                     f"{said}; check the name in the cluster's files and the VPC's DNS settings, {AGAIN}"
                 )
-            time.sleep(random.uniform(0.25, 0.75))  # noqa: S311 it spreads the nodes
+            pause(0.5)
 
     def configure(self):
         """The line in fstab: whether it changed, and the file before and after."""
@@ -273,15 +286,44 @@ class Share:
                 f"{self.path} should be {self.source} ({self.kind}), but /etc/fstab has {foreign[0].source} for it; "
                 f"delete that line or correct the setting, {AGAIN}"
             )
-        line = mounts.fstab_line(self.kind, self.source, self.path, self.module.params["options"])
-        after = mounts.with_line(before, self.path, line)
-        changed = replace(self.module, FSTAB, before, after, 0o644)
+        proven = any(self.is_proven(line) for line in lines)
+        if not proven and lines and self.fstab_line(proven=False) == mounts.lines_of(before)[lines[0].number]:
+            return False, before, before
+        changed, after = self.write_fstab(before, self.fstab_line(proven=proven))
         if self.module.check_mode:
             return changed, before, after
         if changed and mount:
             self.notes.append(f"{self.path}: new options act when it is mounted next")
+        if changed and not self.on_access:
+            self.notes.append("this kernel has no autofs: file systems are mounted at boot, not on first access")
         self.reload(changed)
         return changed, before, after
+
+    def fstab_line(self, proven):
+        """Our line."""
+        options = self.module.params["options"]
+        return mounts.fstab_line(self.kind, self.source, self.path, options, at_boot=not self.on_access, proven=proven)
+
+    def is_proven(self, line):
+        """Was this line, or what differs from it only in when it mounts, ever mounted?"""
+        return mounts.is_proven(line, self.kind, self.source, self.module.params["options"])
+
+    def write_fstab(self, before, line):
+        """Let our line (None: none) be the only one for the path: whether it was not so, and the new text."""
+        after = mounts.with_line(before, self.path, line)
+        return replace(self.module, FSTAB, before, after, 0o644), after
+
+    def settle(self, *, works):
+        """Keep an unproven line that works as a proven one; unmount one that does not, and take it out of fstab."""
+        before = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
+        if not any(mounts.UNPROVEN in line.options for line in mounts.entries(before, self.path)):
+            return
+        if not works and not self.is_foreign():
+            run("systemctl", "stop", self.automount, self.mount_unit, seconds=self.limit)
+            if self.here() is not None:
+                return  # it is in use
+        self.write_fstab(before, self.fstab_line(proven=True) if works else None)
+        self.reload(changed=True)
 
     def make_folder(self):
         """The mount point, if it is missing."""
@@ -339,16 +381,21 @@ class Share:
 
     def mount(self):
         """Make it mounted and proven; whether it was not mounted."""
-        if self.awake():
-            self.until_proven(start=False)
-            return False
-        if not self.addresses:
-            self.resolve()
-        self.client()
-        self.make_folder()
-        self.reload()
-        self.until_proven(start=True)
-        return True
+        before = self.awake()
+        try:
+            if not before:
+                if not self.addresses:
+                    self.resolve()
+                self.client()
+                self.make_folder()
+                self.reload()
+            self.until_proven(start=not before)
+        except Fault:
+            if not before:
+                self.settle(works=False)
+            raise
+        self.settle(works=True)
+        return not before
 
     def until_proven(self, start):
         """Attempt after attempt, further and further apart and at random, so that nodes do not come all at once."""
@@ -357,43 +404,52 @@ class Share:
         seconds = self.module.params["wait_seconds"]
         deadline = time.monotonic() + seconds
         delay = FIRST_DELAY
-        attempts = 1
-        said = self.attempt(start)
-        while said and time.monotonic() < deadline:
-            pause = delay * random.uniform(0.5, 1.5)  # noqa: S311
-            time.sleep(max(0, min(pause, deadline - time.monotonic())))
-            delay = min(2 * delay, LONGEST_DELAY)
+        attempts = 0
+        while True:
             attempts += 1
             said = self.attempt(start)
-        if said:
-            tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-            raise Fault(
-                f"{self.path}: {self.source} cannot be used after {seconds} s and {tries}: {said}; check the file "
-                f"system's state and its security group, {AGAIN}"
-            )
+            if not said:
+                return
+            advice = mount_faults.advice(said, self.kind, self.mount_unit)
+            left = deadline - time.monotonic()
+            if advice.final or left <= 0:
+                tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+                how_long = "" if advice.final else f" after {seconds} s and {tries}"
+                raise Fault(f"{self.path}: {self.source} cannot be used{how_long}: {said}; {advice.remedy}, {AGAIN}")
+            pause(min(delay, left))
+            delay = min(2 * delay, LONGEST_DELAY)
 
     def attempt(self, start):
         """What is wrong; empty if it is proven."""
-        said = ""
         if not self.mounted():
-            if start:
-                # A unit that has failed too often in a row is not tried again before this.
-                run("systemctl", "reset-failed", self.mount_unit, self.automount)
-                status, said = run("systemctl", "start", self.automount)
-                if status:
-                    return f"systemd does not start {self.automount}: {said}"
-            try:
-                limited(lambda: open_folder(self.path), self.limit)
-            except OSError as error:
-                return f"mounting: {words(error)}{self.last_words()}"
-            if not self.mounted():
-                return f"nothing is mounted there{self.last_words()}"
+            said = self.try_to_mount(start)
+            if said or not self.mounted():
+                return f"mounting: {said or 'systemd has mounted nothing there'}"
         return self.probe()
+
+    def try_to_mount(self, start):
+        """One attempt through systemd; what is wrong, in the words of mount where it said any."""
+        began = int(time.time())
+        if start:
+            # A unit that has failed too often in a row is not tried again before this.
+            run("systemctl", "reset-failed", self.mount_unit, self.automount)
+            unit = self.automount if self.on_access else self.mount_unit
+            status, said = run("systemctl", "start", unit, seconds=self.limit)
+            if status:
+                return self.mount_words(began) or f"systemd does not start {unit}: {said}"
+        try:
+            limited(lambda: open_folder(self.path), self.limit)
+        except TimeoutError as error:
+            return words(error)
+        except OSError as error:
+            # Where systemd mounts on access, the error is its own: ENODEV, whatever has failed.
+            return self.mount_words(began) or f"systemd has not mounted it ({errno.errorcode.get(error.errno)})"
+        return ""
 
     def probe(self):
         """What is wrong with writing; empty if nothing is."""
         try:
-            limited(lambda: write_probe(self.path, self.probe_name), self.limit)
+            limited(lambda: write_probe(self.path), self.limit)
             return ""
         except PermissionError as error:
             refused = words(error)
@@ -407,7 +463,7 @@ class Share:
         said = ""
         for folder in (self.path, os.path.join(self.path, name)):
             try:
-                limited(lambda folder=folder: write_probe(folder, self.probe_name, user), self.limit)
+                limited(lambda folder=folder: write_probe(folder, user), self.limit)
                 return ""
             except OSError as error:
                 said = said or words(error)
@@ -416,12 +472,12 @@ class Share:
             f"system's root must be writable for users, or root be let in with no_root_squash)"
         )
 
-    def last_words(self):
-        """What mount said, from the unit's journal."""
-        since = f"--since=-{self.limit + self.module.params['wait_seconds']}s"
-        matches = [f"_SYSTEMD_UNIT={self.mount_unit}", "SYSLOG_IDENTIFIER=mount"]
-        _status, said = run("journalctl", *matches, since, "--lines=1", "--output=cat", "--quiet", "--no-pager")
-        return f" ({said})" if said else ""
+    def mount_words(self, began):
+        """What mount has said since then, from the unit's journal."""
+        matches = [f"_SYSTEMD_UNIT={self.mount_unit}", "SYSLOG_IDENTIFIER=mount", f"--since=@{began}"]
+        command = ["journalctl", *matches, "--output=cat", "--quiet", "--no-pager"]
+        status, out, _err = commands.run(command, COMMAND_SECONDS)
+        return " ".join(dict.fromkeys(out.split("\n"))).strip() if status == 0 else ""
 
 
 def version_key(text):
@@ -449,7 +505,8 @@ def main():
         supports_check_mode=True,
     )
     path = module.params["path"]
-    if os.path.normpath(path) != path or not path.startswith("/") or path.startswith("//") or path == "/":
+    plain = path.rstrip("/")
+    if not plain.startswith("/") or plain.startswith("//") or os.path.normpath(plain) != plain:
         module.fail_json(msg=f"the mount path {path!r} is not a plain absolute path; write it as /name")
     share = Share(module)
     state = module.params["state"]
@@ -469,7 +526,7 @@ def main():
         module.fail_json(msg=str(fault))
     module.exit_json(
         changed=changed,
-        note="; ".join(share.notes),
+        notes=share.notes,
         source=mount.source if mount else "",
         diff={"before": before, "after": after, "before_header": str(FSTAB), "after_header": str(FSTAB)},
     )
