@@ -35,11 +35,13 @@ exec "$@"
 
 DRIVER = """
 import json, sys
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import homes
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.homes import Fault, Home, storage_fault
 root, = sys.argv[1:]
 fault = storage_fault(root, 60)
+account = homes.account(homes.read_accounts(), "ubuntu")
 try:
-    changed, note = (False, "") if fault else Home("ubuntu", root, 60).make()
+    changed, note = (False, "") if fault else Home(account, f"{root}/ubuntu", 60).make()
 except Fault as error:
     changed, note, fault = False, "", str(error)
 print(json.dumps({"changed": changed, "note": note, "fault": fault}))
@@ -317,14 +319,16 @@ def test_without_a_mounted_file_system_nothing_happens(site: Site) -> None:
     assert site.account("node").split(":")[5] == "/disk/home/ubuntu"
 
 
-def play(site: Site, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+def play(site: Site, *options: str, before: tuple[str, ...] = (), **variables: Any) -> subprocess.CompletedProcess[str]:
     """The role itself, on the machine's copy."""
     playbook = [{"hosts": "all", "gather_facts": False, "roles": ["hyperpod.lifecycle.homes"]}]
     site.path("/play.yml").write_text(json.dumps(playbook))
     settings = ["ANSIBLE_COLLECTIONS_PATH=/collections", "LC_ALL=C.UTF-8", "HOME=/root", "PATH=/usr/sbin:/usr/bin"]
     ansible = [str(Path(sys.executable).with_name("ansible-playbook")), "--connection=local", "--inventory=node,"]
     variables = {"ansible_python_interpreter": sys.executable, **variables}
-    return site.run("env", "-i", *settings, *ansible, f"--extra-vars={json.dumps(variables)}", *options, "/play.yml")
+    return site.run(
+        *before, "env", "-i", *settings, *ansible, f"--extra-vars={json.dumps(variables)}", *options, "/play.yml"
+    )
 
 
 def test_the_role(site: Site) -> None:
@@ -342,7 +346,7 @@ def test_the_role(site: Site) -> None:
     contract["hyperpod_file_systems"] = [lustre]
     done = play(site, "--tags=verify", **contract)
     assert done.returncode != 0
-    assert "not right at /fsx: the home of ubuntu; make it so" in done.stdout, done.stdout
+    assert "not right: the home of ubuntu at /fsx/ubuntu; correct it" in done.stdout, done.stdout
     assert "changed=1" in play(site, "--check", **contract).stdout
     assert list(site.path("/shared").iterdir()) == []
 
@@ -354,13 +358,93 @@ def test_the_role(site: Site) -> None:
     assert "no account on this node for ada" in done.stdout
 
     contract["hyperpod_file_systems"] = [lustre, openzfs]
-    assert "changed=1" in play(site, "--check", **contract).stdout
-    done = play(site, **contract)
+    done = play(site, "--verbose", **contract)
+    assert "changed=0" in done.stdout, done.stdout
+    assert "ubuntu: the home stays at /fsx/ubuntu; homes_move moves it to /zfs/ubuntu" in done.stdout
+    assert "changed=1" in play(site, "--check", **contract, homes_move=True).stdout
+    done = play(site, **contract, homes_move=True)
     assert done.returncode != 0
-    assert "/zfs cannot be entered: " in done.stdout
+    assert "ubuntu gets no home at /zfs/ubuntu: no shared file system is mounted at " in done.stdout, done.stdout
     assert "mount it first: hyperpod-lifecycle apply --tags fsx" in done.stdout
 
     site.must("useradd", "ada")
     done = play(site, **contract, homes_root="/fsx")
     assert done.returncode != 0
     assert "the list of users says 2001" in done.stdout
+
+
+def users_of(site: Site, *names: str) -> dict[str, Any]:
+    """The contract of a list whose users have these homes on the list, and accounts with homes on the node's disk."""
+    users = []
+    for number, name in enumerate(names, 2001):
+        site.run("userdel", name)
+        site.must("useradd", "--create-home", f"--uid={number}", name)
+        users.append({"name": name, "uid": number, "home": f"/fsx/team-a/{name}", "slurm_account": ""})
+    lustre = {"kind": "lustre", "dns_name": "a", "mount_name": "b", "mount_path": "/fsx"}
+    return {"hyperpod_file_systems": [lustre], "hyperpod_users": users, "homes_users": users}
+
+
+def test_a_home_that_the_list_names_is_the_home(site: Site) -> None:
+    """A case of use: the list says /fsx/team-a/ada, the account has it, and files are in it."""
+    contract = users_of(site, "ada")
+    ada = site.path("/fsx/team-a/ada")
+    site.must("mkdir", "--parents", "/fsx/team-a/ada")
+    (ada / "data").write_text("hers")
+    site.must("chown", "-R", "2001:2001", "/fsx/team-a/ada")
+    site.must("usermod", "--home=/fsx/team-a/ada", "ada")
+    before = site.tree()
+    done = play(site, "--verbose", **contract)
+    assert "changed=0" in done.stdout, done.stdout
+    assert site.tree() == before
+    assert site.run("sh", "-c", "echo ~ada").stdout == "/fsx/team-a/ada\n"
+
+
+@pytest.mark.parametrize("before", [(), SQUASHED])
+def test_a_home_that_the_list_names_is_made(site: Site, before: tuple[str, ...]) -> None:
+    contract = users_of(site, "ada", "bea")
+    if before:
+        site.must("install", "--directory", "--mode=1777", "--owner=65534", "/shared/team-a")
+    done = play(site, before=before, **contract)
+    assert "changed=1" in done.stdout, done.stdout
+    tree = site.tree()
+    assert [tree[f"team-a/{name}"][0] for name in ("ada", "bea")] == [2001, 2002]
+    assert tree["team-a"][2] == ("0o41777" if before else "0o40755")
+    assert site.run("sh", "-c", "echo ~ada ~bea").stdout == "/fsx/team-a/ada /fsx/team-a/bea\n"
+    assert "changed=0" in play(site, before=before, **contract).stdout
+
+
+def test_what_is_wrong_with_one_home_is_found_before_any_change(site: Site) -> None:
+    contract = users_of(site, "ada", "bea")
+    contract["homes_users"][1]["home"] = "/elsewhere/bea"
+    passwd = site.path("/etc/passwd").read_text()
+    done = play(site, **contract)
+    assert done.returncode != 0
+    assert "bea gets no home at /elsewhere/bea: no shared file system is mounted" in done.stdout, done.stdout
+    assert "correct the home of bea in the list of users" in done.stdout
+    assert site.tree() == {}
+    assert site.path("/etc/passwd").read_text() == passwd
+    contract["hyperpod_file_systems"] = []
+    assert play(site, **contract).returncode != 0, "also where there is no file system at all"
+
+
+def test_a_home_below_a_file_system_that_is_away_is_not_moved(site: Site) -> None:
+    contract = users_of(site, "ada")
+    contract["homes_users"][0]["home"] = ""
+    contract["hyperpod_file_systems"].append({"kind": "openzfs", "dns_name": "c", "mount_path": "/zfs"})
+    site.must("usermod", "--home=/zfs/ada", "ada")
+    done = play(site, homes_root="/fsx", **contract)
+    assert done.returncode != 0
+    assert "ada gets no home at /zfs/ada" in done.stdout, done.stdout
+    assert site.tree() == {}
+
+
+def test_a_passwd_that_nobody_may_change_is_named(site: Site) -> None:
+    contract = users_of(site, "ada")
+    if site.run("chattr", "+i", "/etc/passwd").returncode != 0:
+        pytest.fail("this file system has no attributes; run the tests on ext4, xfs or overlay")
+    try:
+        done = play(site, **contract)
+    finally:
+        site.must("chattr", "-i", "/etc/passwd")
+    assert done.returncode != 0
+    assert "/etc/passwd is immutable (lsattr -d /etc/passwd); chattr -ia /etc/passwd" in done.stdout, done.stdout

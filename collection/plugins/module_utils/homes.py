@@ -13,18 +13,18 @@ import errno
 import fcntl
 import filecmp
 import os
-import random
 import re
 import shutil
 import socket
 import stat
-import tempfile
-import time
 from collections import namedtuple
 from contextlib import suppress
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import write_owned
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 ACCOUNTS = "/etc/passwd"
 SKELETON = "/etc/skel"
@@ -46,10 +46,6 @@ _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.EMLINK, errno.ENO
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 Account = namedtuple("Account", "name uid gid home")
-
-
-class Fault(Exception):
-    """What keeps a home from being right; one sentence."""
 
 
 # --- text ---
@@ -267,13 +263,11 @@ def same(one, other):
 class Home:
     """One user's home on this node, and where it should be."""
 
-    def __init__(self, name, root, limit):
-        self.name = name
-        self.root = root
-        self.target = os.path.join(root, name)
+    def __init__(self, account, target, limit):
+        self.account = account
+        self.name = account.name
+        self.target = target
         self.limit = limit
-        with open(ACCOUNTS, encoding="utf-8", errors="surrogateescape") as file:
-            self.account = account(file.read(), name)
 
     def look(self):
         """The home's owner (None if it is not there), may the user use it, the old one's mode, is that to be copied."""
@@ -327,11 +321,11 @@ class Home:
         if self.account.home != self.target:
             return self.account.home
         # It lies below the file system that was mounted over it.
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            root = os.path.realpath(self.root)
-            above = os.path.dirname(mounts.covering(mounts.parse(file.read()), root).path)
+        parent, name = os.path.split(self.target)
+        parent = os.path.realpath(parent)
+        above = os.path.dirname(_mount_of(parent).path)
         os.fchdir(_without_mounts(above))
-        return os.path.relpath(os.path.join(root, self.name), above)
+        return os.path.relpath(os.path.join(parent, name), above)
 
     def _old(self, path):
         """Its state if it is the user's, else None; as the user."""
@@ -387,6 +381,10 @@ class Home:
                 file.write(f"{self.target}\n")
         return {"copied": copy.copied, "note": note}
 
+    def _make_parents(self):
+        os.umask(0o022)
+        os.makedirs(os.path.dirname(self.target), exist_ok=True)
+
     def _make_as_user(self, mode):
         self._become_user()
         os.mkdir(self.target, mode)
@@ -415,15 +413,16 @@ class Home:
         mode = DEFAULT_MODE if mode is None else mode
         denied = (errno.EACCES, errno.EPERM)
         try:
-            self._step(lambda: self._make_as_user(mode), passed=(*denied, errno.EEXIST))
-        except OSError:
+            self._step(self._make_parents, passed=denied)
             try:
+                self._step(lambda: self._make_as_user(mode), passed=(*denied, errno.EEXIST))
+            except OSError:
                 self._step(lambda: self._make_as_root(mode), passed=denied)
-            except OSError as error:
-                raise Fault(
-                    f"neither root nor {self.name} can make {self.target}: {error.strerror}; where root is squashed, "
-                    f"give {self.root} mode 1777, or make {self.target} for uid {self.account.uid}, {AGAIN}"
-                ) from error
+        except OSError as error:
+            raise Fault(
+                f"neither root nor {self.name} can make {self.target}: {error.strerror}; where root is squashed, give "
+                f"{os.path.dirname(self.target)} mode 1777, or make {self.target} for uid {self.account.uid}, {AGAIN}"
+            ) from error
         owner = self.look()["owner"]
         if owner != self.account.uid:
             raise Fault(
@@ -437,7 +436,7 @@ class Home:
             try:
                 return self._step(self._copy, passed=(errno.ENOENT, errno.ESTALE))
             except OSError:
-                time.sleep(random.uniform(0.1, 0.5))  # noqa: S311
+                pause(0.3)
         return self._step(self._copy)
 
     def _set_home(self):
@@ -446,23 +445,17 @@ class Home:
         if libc.lckpwdf() != 0:
             raise Fault(f"{ACCOUNTS} is locked by another program; wait until it ends, {AGAIN}")
         try:
-            with open(ACCOUNTS, encoding="utf-8", errors="surrogateescape") as file:
-                text = file.read()
             found = os.stat(ACCOUNTS)
-            handle, temporary = tempfile.mkstemp(prefix=".passwd-", dir=os.path.dirname(ACCOUNTS))
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-                    file.write(with_home(text, self.name, self.target))
-                    file.flush()
-                    os.fchown(handle, found.st_uid, found.st_gid)
-                    os.fchmod(handle, stat.S_IMODE(found.st_mode))
-                    os.fsync(handle)
-                os.replace(temporary, ACCOUNTS)
-            except BaseException:
-                os.unlink(temporary)
-                raise
+            text = with_home(read_accounts(), self.name, self.target)
+            write_owned(ACCOUNTS, text, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
         finally:
             libc.ulckpwdf()
+
+
+def read_accounts():
+    """The text of passwd."""
+    with open(ACCOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def _without_mounts(path):
@@ -481,14 +474,45 @@ def _some(paths):
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def storage_fault(root, limit):
-    """Why `root` is no place for homes; empty if it is one. Opening it makes an automount act."""
-    try:
-        limited(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY)), limit)
-    except OSError as error:
-        return f"{root} cannot be entered: {error.strerror or error}"
+# --- storage ---
+
+
+def _mount_of(path):
+    """The mount that a path without symbolic links lies on."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        mount = mounts.covering(mounts.parse(file.read()), os.path.realpath(root))
+        return mounts.covering(mounts.parse(file.read()), path)
+
+
+def _existing(path):
+    """The nearest folder that is there: the path itself or one above. Opening it makes an automount act."""
+    while True:
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        except PermissionError:
+            return path  # it is there, and on a server that squashes root
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)
+        else:
+            return path
+
+
+def storage_fault(path, limit):
+    """Why homes cannot be made below `path`, which may be missing; empty if they can."""
+    try:
+        found = limited(lambda: os.path.realpath(_existing(path)), limit)
+    except OSError as error:
+        return f"{path} cannot be entered: {error.strerror or error}"
+    mount = _mount_of(found)
     if mount is None or mount.path == "/" or mounts.is_automount(mount):
-        return f"no shared file system is mounted at {root}"
+        return f"no shared file system is mounted at {path}"
     return ""
+
+
+def stays(home, storage, limit):
+    """Is a home where this node's own disk is not: below a path of `storage`, mounted or not, or on another device?"""
+    if any(f"{home}/".startswith(f"{os.path.normpath(path)}/") for path in storage):
+        return True
+    try:
+        return limited(lambda: os.stat(_existing(home)).st_dev != os.stat("/").st_dev, limit)
+    except OSError:
+        return True  # storage that does not answer

@@ -8,25 +8,38 @@ DOCUMENTATION = r"""
 module: user_home
 short_description: Put users' homes on shared storage
 description:
-  - Makes O(root)C(/<name>) for each user that has an account on this node, copies the home of the image into it, and
-    enters it in C(/etc/passwd).
+  - The home of each user that has an account on this node is the one that O(users) names, else O(root)C(/<name>). It is
+    made if it is missing, the home of the image is copied into it, and it is entered in C(/etc/passwd).
+  - A home that O(users) does not name and that is not on the node's own disk stays where it is, unless O(move) is set.
+  - All that is known beforehand to be wrong, such as a home where no file system is mounted, ends the module before it
+    changes anything.
   - Any number of nodes may do this at once. Nothing is overwritten or deleted. Lines of C(.ssh/authorized_keys) are
     merged. The old home stays as it is, but for a file C(.hyperpod-lifecycle-home) that says where it was copied to.
   - Files of the old home that differ from those of the same name in the new one are not copied, and RV(note) says so.
   - Of a home that is on other storage than the node's own disk only C(.ssh) is copied.
-  - Where the server treats root as nobody, everything is done as the user.
+  - If root is squashed, everything is done as the user.
 author: hyperpod-lifecycle maintainers
 options:
   root:
-    description: The folder of the homes. It must be on a file system that is mounted.
-    type: path
-    required: true
+    description: The folder of the homes that O(users) does not name; empty leaves those where they are.
+    type: str
+    default: ""
   users:
     description:
-      - The users, each with C(name), and with C(uid) if the account must have that number; more is not looked at.
+      - The users, each with C(name), with C(home) if it must be there, and with C(uid) if the account must have that
+        number; more is not looked at.
     type: list
     elements: dict
     required: true
+  storage:
+    description: Paths of shared file systems. A home below one of them is not on the node's own disk, mounted or not.
+    type: list
+    elements: str
+    default: []
+  move:
+    description: Move homes that are not on the node's own disk to O(root) too.
+    type: bool
+    default: false
   limit_seconds:
     description: How long one step of one user may take.
     type: int
@@ -51,60 +64,112 @@ note:
   returned: success
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.homes import AGAIN, Fault, Home, storage_fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import homes
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.homes import AGAIN, Fault, Home
+
+MOUNT_FIRST = "mount it first: hyperpod-lifecycle apply --tags fsx, or correct"
 
 
-def handle(module, user, faults, notes):
-    """One user; whether anything was, or in check mode would be, changed."""
-    home = Home(user["name"], module.params["root"], module.params["limit_seconds"])
-    uid = home.account.uid
-    try:
-        if user.get("uid", uid) != uid:
-            raise Fault(
-                f"{home.name} has uid {uid} on this node, and the list of users says {user['uid']}; give the account "
-                f"that uid, or remove it, {AGAIN}"
+class Plan:
+    """What is to be done for the users, and what is wrong beforehand."""
+
+    def __init__(self, wanted):
+        self.root, self.move, self.limit = wanted["root"], wanted["move"], wanted["limit_seconds"]
+        self.storage = wanted["storage"]
+        self.homes, self.faults, self.unmounted, self.notes = [], [], [], []
+        passwd = homes.read_accounts()
+        accounts = {user["name"]: homes.account(passwd, user["name"]) for user in wanted["users"]}
+        for user in wanted["users"]:
+            if accounts[user["name"]] is not None:
+                self.add(user, accounts[user["name"]])
+        absent = [name for name, account in accounts.items() if account is None]
+        if absent:
+            self.notes.append(f"no account on this node for {', '.join(absent)}, so no home either")
+
+    def add(self, user, account):
+        """One user that has an account."""
+        declared = user.get("home") or ""
+        target = self.target(account, declared)
+        if not target:
+            return
+        uid = user.get("uid", account.uid)
+        if uid != account.uid:
+            self.faults.append(
+                f"{account.name} has uid {account.uid} on this node, and the list of users says {uid}; give the "
+                f"account that uid, or remove it, {AGAIN}"
             )
-        if module.check_mode:
-            found = home.look()
-            return home.account.home != home.target or not found["usable"] or found["pending"]
-        changed, note = home.make()
-    except Fault as fault:
-        faults.append(str(fault))
-        return False
-    notes += [note] if note else []
-    return changed
+            return
+        home = Home(account, target, self.limit)
+        if target != account.home or not home.look()["usable"]:
+            fault = homes.storage_fault(target, self.limit)
+            if fault:
+                where = f"the home of {account.name} in the list of users" if declared else "homes_root"
+                self.unmounted.append(f"{account.name} gets no home at {target}: {fault}; {MOUNT_FIRST} {where}")
+                return
+        self.homes.append(home)
+
+    def target(self, account, declared):
+        """Where a home must be; empty to leave it alone."""
+        if declared:
+            return os.path.normpath(declared)
+        if not self.root:
+            return ""
+        target = os.path.normpath(os.path.join(self.root, account.name))
+        if target == account.home or self.move or not homes.stays(account.home, self.storage, self.limit):
+            return target
+        self.notes.append(f"{account.name}: the home stays at {account.home}; homes_move moves it to {target}")
+        return account.home
+
+
+def is_right(home):
+    """Is there nothing to do for a home?"""
+    found = home.look()
+    return home.account.home == home.target and found["usable"] and not found["pending"]
 
 
 def main():
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "root": {"type": "path", "required": True},
+            "root": {"type": "str", "default": ""},
             "users": {"type": "list", "elements": "dict", "required": True},
+            "storage": {"type": "list", "elements": "str", "default": []},
+            "move": {"type": "bool", "default": False},
             "limit_seconds": {"type": "int", "default": 300},
         },
         supports_check_mode=True,
     )
-    root, limit = module.params["root"], module.params["limit_seconds"]
-    fault = storage_fault(root, limit)
-    if fault and module.check_mode:
-        module.exit_json(changed=True, note=f"{fault} yet")
-    if fault:
-        module.fail_json(msg=f"{fault}; mount it first: hyperpod-lifecycle apply --tags fsx, or correct homes_root")
-    users = module.params["users"]
-    absent = [user["name"] for user in users if Home(user["name"], root, limit).account is None]
-    faults, notes = [], []
-    if absent:
-        notes.append(f"no account on this node for {', '.join(absent)}, so no home either")
-    present = [user for user in users if user["name"] not in absent]
-    changed = [user["name"] for user in present if handle(module, user, faults, notes)]
+    plan, faults, changed = None, [], []
+    try:
+        plan = Plan(module.params)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    if plan.faults or (plan.unmounted and not module.check_mode):
+        module.fail_json(msg="; ".join(plan.faults + plan.unmounted))
+    for home in plan.homes:
+        try:
+            if module.check_mode:
+                done, note = not is_right(home), ""
+            else:
+                done, note = home.make()
+        except Fault as fault:
+            faults.append(str(fault))
+            continue
+        changed += [home] if done else []
+        plan.notes += [note] if note else []
     if faults:
         module.fail_json(msg="; ".join(faults), changed=bool(changed))
     # Only seen where a task takes a change for a failure, as the proof does.
-    wrong = f"not right at {root}: the home of {', '.join(changed)}; make it so: hyperpod-lifecycle apply --tags homes"
-    said = {"msg": wrong} if module.check_mode and changed else {}
-    module.exit_json(changed=bool(changed), note="; ".join(notes), **said)
+    wrong = [f"not right: the home of {home.name} at {home.target}" for home in changed] + plan.unmounted
+    said = (
+        {"msg": f"{'; '.join(wrong)}; correct it: hyperpod-lifecycle apply --tags homes"}
+        if module.check_mode and wrong
+        else {}
+    )
+    module.exit_json(changed=bool(changed or plan.unmounted), note="; ".join(plan.notes), **said)
 
 
 if __name__ == "__main__":
