@@ -160,7 +160,12 @@ def test_a_secret_is_asked_for_in_its_region_and_with_no_word_of_it_in_a_command
     ("text", "said"),
     [
         ("import sys; sys.exit('AccessDeniedException: not authorized')", "secretsmanager:GetSecretValue"),
-        ("import sys; sys.exit(3)", "aws ended with 3"),
+        (
+            "import sys; sys.exit('ResourceNotFoundException')",
+            "accounting_external_secret_arn: there is no such secret",
+        ),
+        ("import sys; sys.exit('Could not connect to the endpoint URL')", "VPC endpoint"),
+        ("import sys; sys.exit(3)", "aws ended with 3$"),
         ("print('{}')", "holds no text"),
         ("print('oops')", "holds no text"),
         ("""print('{"SecretString": "{}"}')""", "without a string in password"),

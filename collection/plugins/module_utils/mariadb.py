@@ -188,10 +188,14 @@ class MariaDB:
         """That nobody answers."""
         if self.server["socket"]:
             return f"no MariaDB answers within {seconds} s: {error}; {journal('mariadb')}"
-        return (
-            f"no database answers on {self.name} within {seconds} s: {error}. See that host and port are right, that "
-            "the database runs, and that its security group lets this node in"
-        )
+        said = str(error)
+        if "Connection refused" in said:
+            remedy = "Nothing listens there: correct the port, or start the database"
+        elif re.search("timed out|unreachable|No route", said):
+            remedy = "See that the database runs, and that its security group admits this node"
+        else:
+            remedy = "See that host and port are right, and that the database runs"
+        return f"no database answers on {self.name} within {seconds} s: {said}. {remedy}"
 
 
 def read_password(path):

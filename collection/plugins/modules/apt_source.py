@@ -63,6 +63,7 @@ RETURN = r""" # """
 
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
@@ -75,6 +76,8 @@ KEYRINGS = Path("/etc/apt/keyrings")
 OS_RELEASE = Path("/etc/os-release")
 PAUSE_SECONDS = 2
 DOWNLOAD_SECONDS = 30
+#: Answers of a server that another request does not change.
+REFUSALS = (401, 403, 404, 410)
 
 
 def is_key(data, fingerprint):
@@ -90,6 +93,12 @@ def download(url, attempts):
     for attempt in range(attempts):
         try:
             return open_url(url, timeout=DOWNLOAD_SECONDS).read()
+        except HTTPError as error:
+            fault = f"{url}: {error}"
+            if error.code in REFUSALS:
+                raise Fault(
+                    f"the key of the repository cannot be had: {fault}; correct the URL, or get access"
+                ) from error
         except OSError as error:
             fault = f"{url}: {error}"
         if attempt < attempts - 1:

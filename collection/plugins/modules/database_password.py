@@ -53,6 +53,7 @@ user:
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -61,6 +62,16 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounti
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, write_owned
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import read_password
+
+#: What the AWS CLI says, and what to do.
+REMEDIES = {
+    "AccessDenied": "The role of this instance group needs secretsmanager:GetSecretValue on it",
+    "ResourceNotFound": "Correct accounting_external_secret_arn: there is no such secret in this account and region",
+    "[Uu]nable to locate credentials|ExpiredToken|InvalidClientToken": "The node has no valid credentials of its role; "
+    "see that the CLI works as root, and that there is no /root/.aws",
+    "Could not connect|[Tt]imed? ?out|no end within": "The node needs a way to Secrets Manager: a NAT gateway, or a "
+    "VPC endpoint whose security group admits it",
+}
 
 
 def fetch(arn, aws, seconds):
@@ -76,10 +87,9 @@ def fetch(arn, aws, seconds):
             "accounting_aws, or put the password into a file and name that in accounting_external_password_file"
         )
     if status:
-        raise Fault(
-            f"the secret {arn} cannot be read: {' '.join(err.split()) or f'aws ended with {status}'}. The role of this "
-            "instance group needs secretsmanager:GetSecretValue on it"
-        )
+        said = " ".join(err.split()) or f"aws ended with {status}"
+        remedy = next((remedy for words, remedy in REMEDIES.items() if re.search(words, said)), "")
+        raise Fault(f"the secret {arn} cannot be read: {said}" + (f". {remedy}" if remedy else ""))
     try:
         text = json.loads(out)["SecretString"]
     except (ValueError, KeyError, TypeError):
