@@ -165,6 +165,22 @@ def test_both_run_slurmdbd_and_a_job_is_known_on_each(lab: Lab) -> None:
     assert len(conf) == 1, "both have the same settings"
 
 
+def test_a_restore_needs_the_other_controllers_daemons_down(lab: Lab) -> None:
+    place = "/fsx/backups"
+    lifecycle = ["timeout", "200", "hyperpod-lifecycle"]
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda node: lab.exec(node, [*lifecycle, "backup", place], timeout=240), CONTROLLERS))
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    restore = partial(lab.exec, PRIMARY, [*lifecycle, "restore", place, "--replace-newer"], timeout=240)
+    for daemon in ("slurmctld", "slurmdbd"):
+        said = nodes.last_line(restore())
+        assert f"systemctl stop {daemon} on" in said, said
+        bash(lab, BACKUP, f"systemctl stop {daemon}")
+    must(restore())
+    must(nodes.apply(lab, BACKUP, tags="accounting,slurm"))
+    wait_for(lab, BACKUP, BOTH_UP)
+
+
 def test_second_run_changes_nothing(lab: Lab) -> None:
     ask = f"systemctl show --property=MainPID slurmctld slurmdbd; {STATE}"
     before = [bash(lab, node, ask) for node in CONTROLLERS]

@@ -53,10 +53,11 @@ LEGACY = {
     "slurm_shared_directory": "/fsx",
 }
 API = {"Endpoint": "otter.example", "SecretArn": ARN}
+CONF: dict[str, Any] = {"managed": {}, "ports": slurm.PORTS}
 TWO = {
     "hyperpod_slurm_configurations": LEGACY,
     "hyperpod_controller_addresses": ["10.0.0.5", "10.0.0.6"],
-    "__accounting_conf": {"hosts": [{"name": f"ip-{n}", "address": f"10.0.0.{n}"} for n in (5, 6, 7)], "managed": {}},
+    "__accounting_conf": {"hosts": [{"name": f"ip-{n}", "address": f"10.0.0.{n}"} for n in (5, 6, 7)], **CONF},
 }
 #: What a cluster's files say, and what comes of it.
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -92,7 +93,7 @@ def test_the_clusters_files_decide_where_the_database_is(ansible: Callable[..., 
         variables = {
             **{"hyperpod_slurm_configurations": {}, "hyperpod_accounting_database": {}, "hyperpod_instance_types": []},
             **{"hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:1:cluster/a1b2", "hyperpod_address": "10.0.0.5"},
-            **{"hyperpod_controller_addresses": ["10.0.0.5"], "__accounting_conf": {"hosts": [], "managed": {}}},
+            **{"hyperpod_controller_addresses": ["10.0.0.5"], "__accounting_conf": {"hosts": [], **CONF}},
             **given,
         }
         content = "{{ _accounting_slurmdbd_settings | combine(_accounting_settings) | to_json }}"

@@ -355,7 +355,7 @@ def test_hooks_are_added_to_those_that_are_there(
     (tmp_path / "accounting.conf").write_text(
         accounting.with_block(conf, "observability", {"Prolog": "old.sh"}, ["Prolog"])
     )
-    there = hooks.parameters(str(tmp_path / "slurm.conf"), "observability")
+    there = accounting.all_parameters(str(tmp_path / "slurm.conf"), "observability")
     found = hooks.decide(version, there, SCRIPT, JOB_DIR, jobs=True, tasks=False)
     assert found["settings"] == settings
     assert note in " ".join(found["notes"])

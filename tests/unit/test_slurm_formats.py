@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 
 CONF = """\
 # SlurmctldHost=comment(1.1.1.1)
@@ -146,3 +148,34 @@ def test_drop_in_of_slurmctld_has_no_conf_server_and_lets_it_end_in_its_time() -
     assert "ExecStart" not in text
     assert "TimeoutStopSec" not in text
     assert "TimeoutStopSec" in slurm.drop_in("slurmdbd", UNIT.format(options=""), "", 10)
+
+
+@pytest.mark.parametrize(
+    ("slurm_conf", "slurmdbd_conf", "expected"),
+    [
+        ("", "", {"slurmctld": 6817, "slurmdbd": 6819}),
+        ("SlurmctldPort=7817\n", "", {"slurmctld": 7817, "slurmdbd": 6819}),
+        ("slurmctldport = 7817-7820 # four\n", "DbdPort=7819\n", {"slurmctld": 7817, "slurmdbd": 7819}),
+        ("AccountingStoragePort=8819\n", "DbdPort=7819\n", {"slurmctld": 6817, "slurmdbd": 8819}),
+        ("AccountingStoragePort=0\n", "DbdPort=\n", {"slurmctld": 6817, "slurmdbd": 6819}),
+        ("Include more.conf\nInclude accounting.conf\n", "", {"slurmctld": 9817, "slurmdbd": 6819}),
+    ],
+)
+def test_ports_are_what_the_files_say(
+    tmp_path: Path, slurm_conf: str, slurmdbd_conf: str, expected: dict[str, int]
+) -> None:
+    (tmp_path / "slurm.conf").write_text(slurm_conf)
+    (tmp_path / "more.conf").write_text("SlurmctldPort=9817\n")
+    own = accounting.with_block("", "accounting", {"AccountingStoragePort": 1})
+    (tmp_path / "accounting.conf").write_text(own)
+    found = accounting.all_parameters(str(tmp_path / "slurm.conf"), "accounting")
+    assert slurm.ports(found, slurmdbd_conf) == expected
+
+
+@pytest.mark.parametrize("name", ["ip-10-0-0-2", "ip-10-0-0-2.us-west-2.compute.internal", "IP-10-0-0-2"])
+def test_a_controller_is_known_by_its_long_name_too(name: str) -> None:
+    answer = "Slurmctld(primary) at ip-10-0-0-1 is UP\n"
+    answer += "Slurmctld(backup1) at ip-10-0-0-2.us-west-2.compute.internal is DOWN\n"
+    assert slurm.ping(answer, name) == ("backup", "DOWN")
+    assert slurm.another_in_charge(answer, name)
+    assert not slurm.another_in_charge(answer, "ip-10-0-0-20")

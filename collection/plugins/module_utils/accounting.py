@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
@@ -80,6 +81,30 @@ def other_database(text, settings):
 
 
 # --- files that slurm.conf includes ---
+
+_INCLUDE = re.compile(r"^\s*include\s+(\S+)", re.IGNORECASE)
+
+
+def read(path):
+    """The text of a file of Slurm's; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def all_parameters(path, block):
+    """Pairs of slurm.conf and of the files that it includes, but those of our own block of this name."""
+    found = []
+    for line in read(path).splitlines():
+        include = _INCLUDE.match(line)
+        if include:
+            text = read(os.path.join(os.path.dirname(path), include[1]))
+            found += slurm.parameters(without_block(text, block))
+        else:
+            found += slurm.parameters(line)
+    return found
 
 
 def _key(line):

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
 
 #: From here on there may be several prologs, and slurmctld sends them to the nodes.
 SENT = (24, 5)
@@ -18,8 +17,6 @@ PRIVATE = ("PrivateData", "MetricsAuthUsers")
 #: Where nodes find what slurmctld has sent.
 SENT_FOLDER = "/run/slurm/conf"
 
-_INCLUDE = re.compile(r"^\s*include\s+(\S+)", re.IGNORECASE)
-
 
 def version(text):
     """The first two numbers of ``slurm 24.11.5``."""
@@ -27,31 +24,9 @@ def version(text):
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _read(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def parameters(path, block):
-    """Pairs of slurm.conf and of the files that it includes, but those of our own block."""
-    folder = os.path.dirname(path)
-    found = []
-    for line in _read(path).splitlines():
-        include = _INCLUDE.match(line)
-        if include:
-            text = _read(os.path.join(folder, include[1]))
-            found += slurm.parameters(accounting.without_block(text, block))
-        else:
-            found += slurm.parameters(line)
-    return found
-
-
 def maps_jobs(prologs, job_dir):
     """Does a prolog that is there, which may be a pattern, write which jobs have which GPU?"""
-    return any(job_dir in _read(path) for pattern in prologs for path in glob.glob(pattern))
+    return any(job_dir in accounting.read(path) for pattern in prologs for path in glob.glob(pattern))
 
 
 def decide(found_version, there, script, job_dir, *, jobs, tasks):

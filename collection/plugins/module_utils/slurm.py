@@ -10,6 +10,10 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import sa
 #: Parameters that the HyperPod agent writes into slurm.conf and that nobody else may change.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
 
+#: Slurm's own ports, where its files name none.
+PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
+_PORT_OF = {"slurmctldport": "slurmctld", "dbdport": "slurmdbd", "accountingstorageport": "slurmdbd"}
+
 #: Under this key stand the lines of gres.conf, which the agent writes for GPU nodes.
 GRES = "gres.conf"
 
@@ -31,6 +35,16 @@ def parameters(text):
         match = _PARAMETER.match(re.sub(r"(?<!\\)#.*", "", line))
         if match:
             yield match.groups()
+
+
+def ports(settings, slurmdbd_conf=""):
+    """The port of each daemon by the settings of slurm.conf and by slurmdbd.conf; of a range, the first."""
+    found = {}
+    for key, value in [*parameters(slurmdbd_conf), *settings]:
+        daemon, number = _PORT_OF.get(key.lower()), re.match(r"[1-9]\d*", value)
+        if daemon and number:
+            found[daemon] = int(number[0])
+    return {**PORTS, **found}
 
 
 def controller_hosts(text):

@@ -18,7 +18,7 @@ options:
     type: path
     required: true
   controllers:
-    description: Addresses that the C(SlurmctldHost) lines must name.
+    description: Addresses that the C(SlurmctldHost) lines must name. Without any, a file that is missing is no fault.
     type: list
     elements: str
     required: true
@@ -53,6 +53,12 @@ controllers:
   type: list
   elements: str
   returned: success
+ports:
+  description:
+    - The ports of C(slurmctld) and C(slurmdbd), as these files, those that they include and C(slurmdbd.conf) say them;
+      Slurm's own where they say nothing.
+  type: dict
+  returned: success
 hosts:
   description: The C(SlurmctldHost) lines, each with C(name) and C(address).
   type: list
@@ -64,7 +70,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 
 
 def read(path):
@@ -78,7 +84,7 @@ def read(path):
 def shortcoming(path, wanted):
     """The text of `path`, and what is missing from it (empty if nothing)."""
     if not path.exists():
-        return "", "it does not exist"
+        return "", "it does not exist" if wanted else ""
     text = read(path)
     named = slurm.controllers(text)
     missing = [address for address in wanted if address not in named]
@@ -109,8 +115,11 @@ def main():
         if not (missing or lost) or time.monotonic() >= deadline:
             break
         time.sleep(0.25)
+    ports = slurm.ports(accounting.all_parameters(path, "accounting"), read(path.with_name("slurmdbd.conf")))
     if missing and module.check_mode:
-        module.exit_json(managed={}, controllers=[], hosts=[], msg=f"{path}: {missing}; a real run waits for the agent")
+        module.exit_json(
+            managed={}, controllers=[], hosts=[], ports=ports, msg=f"{path}: {missing}; a real run waits for the agent"
+        )
     if missing:
         module.fail_json(
             msg=f"{path} is not this cluster's after {limit} s: {missing}; the agent writes it, "
@@ -122,7 +131,7 @@ def main():
             "the file again (systemctl restart sagemaker-cluster-agent)".format(path, "; ".join(lost))
         )
     hosts = [{"name": name, "address": address} for name, address in slurm.controller_hosts(text)]
-    module.exit_json(managed=managed, controllers=slurm.controllers(text), hosts=hosts)
+    module.exit_json(managed=managed, controllers=slurm.controllers(text), hosts=hosts, ports=ports)
 
 
 if __name__ == "__main__":

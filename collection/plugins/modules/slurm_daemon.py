@@ -36,7 +36,7 @@ options:
   port:
     description: The controllers' port (C(SlurmctldPort)).
     type: int
-    default: 6817
+    required: true
   prefix:
     description: Where Slurm is installed.
     type: path
@@ -61,6 +61,7 @@ EXAMPLES = r"""
     node_type: compute
     controllers: [10.20.0.5]
     address: 10.20.1.10
+    port: 6817
 """
 
 RETURN = r"""
@@ -217,7 +218,7 @@ def main():
             "node_type": {"type": "str", "choices": ["controller", "login", "compute"], "required": True},
             "controllers": {"type": "list", "elements": "str", "required": True},
             "address": {"type": "str", "required": True},
-            "port": {"type": "int", "default": 6817},
+            "port": {"type": "int", "required": True},
             "prefix": {"type": "path", "default": "/opt/slurm"},
             "log_dir": {"type": "path", "default": "/var/log/slurm"},
             "wait_seconds": {"type": "int", "default": 60},

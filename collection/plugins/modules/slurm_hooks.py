@@ -73,6 +73,10 @@ version:
   description: Slurm's version.
   type: str
   returned: success
+port:
+  description: slurmctld's port.
+  type: int
+  returned: success
 notes:
   description: What cannot be had, and why.
   type: list
@@ -83,7 +87,7 @@ notes:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import hooks
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, hooks, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import run
 
 
@@ -103,15 +107,16 @@ def main():
     )
     params = module.params
     status, out, err = run([os.path.join(params["prefix"], "bin", "scontrol"), "--version"], 30)
+    there = accounting.all_parameters(params["slurm_conf"], params["block"])
+    port = slurm.ports(there)["slurmctld"]
     if status:
         if module.check_mode:
-            module.exit_json(changed=False, settings={}, native=False, version="", notes=[])
+            module.exit_json(changed=False, settings={}, native=False, version="", port=port, notes=[])
         module.fail_json(msg=f"scontrol --version: {err or out}")
-    there = hooks.parameters(params["slurm_conf"], params["block"])
     found = hooks.decide(
         hooks.version(out), there, params["script"], params["job_dir"], jobs=params["jobs"], tasks=params["tasks"]
     )
-    module.exit_json(changed=False, version=out.split()[-1], **found)
+    module.exit_json(changed=False, version=out.split()[-1], port=port, **found)
 
 
 if __name__ == "__main__":
