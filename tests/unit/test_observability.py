@@ -238,11 +238,11 @@ def test_a_controller_asks_slurmctld_or_an_exporter_or_says_what_is_missing(ansi
     found = rendered(ansible, tmp_path, **here)
     assert list(found["units"]) == ["hyperpod-metrics-agent", "hyperpod-node-exporter"]
     assert found["no_slurm"] is True
-    native = {"native": True, "notes": [], "version": "25.11.0"}
+    native = {"native": True, "port": 7817, "notes": [], "version": "25.11.0"}
     found = rendered(ansible, tmp_path, **here, __observability_hooks=native)
     jobs = {each["job_name"]: each for each in found["config"]["scrape_configs"]}
     assert jobs["slurm-nodes"]["metrics_path"] == "/metrics/nodes"
-    assert jobs["slurm-nodes"]["static_configs"][0]["targets"] == ["10.0.0.5:6817"]
+    assert jobs["slurm-nodes"]["static_configs"][0]["targets"] == ["10.0.0.5:7817"]
     assert jobs["slurm-nodes"]["scrape_interval"] == "60s"
     assert found["no_slurm"] is False
     mine = {
