@@ -66,16 +66,13 @@ plugin: hyperpod.lifecycle.hyperpod
 # all_members: true
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from ansible import constants as C
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
-from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.unsafe_proxy import wrap_var
-from ansible_collections.hyperpod.lifecycle.plugins.plugin_utils.module_cache import keep
 
 try:
     from hyperpod_lifecycle.addresses import find_node
@@ -100,11 +97,6 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Add this node, or the whole cluster, to `inventory`; any failure ends the run."""
         super().parse(inventory, loader, path, cache)
-        # Each task runs in a fork of this process; what is not loaded here, every one of them loads again.
-        for plugins in (filter_loader, test_loader):
-            list(plugins.all())
-        if folder := os.environ.get("HYPERPOD_LIFECYCLE_MODULES"):
-            keep(Path(folder))
         # Ansible would go on without hosts and report success.
         unparsed_is_failed = C.INVENTORY_ANY_UNPARSED_IS_FAILED
         C.INVENTORY_ANY_UNPARSED_IS_FAILED = True

@@ -132,7 +132,7 @@ def _node(paths: Paths) -> tuple[str, str, str]:
     """Type and address of this node, and the first controller's address; empty where the files do not say."""
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import load
-    from hyperpod_lifecycle.source import resolve
+    from hyperpod_lifecycle.inputs import resolve
 
     try:
         found = resolve(paths)

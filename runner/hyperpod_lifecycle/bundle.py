@@ -20,11 +20,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from hyperpod_lifecycle import users
-from hyperpod_lifecycle.errors import LifecycleError
+from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 
 MACHINES = ("x86_64", "aarch64")
 #: Wheels for these versions of glibc; 2.34 runs on Ubuntu 22.04 and everything newer.
 GLIBC_MINORS = range(34, 16, -1)
+
+
+class BundleError(LifecycleError):
+    """The folder cannot be made from what there is."""
+
+    exit_code = ExitCode.FAILED
 
 
 def build(
@@ -45,13 +51,13 @@ def build(
     """
     checkout = checkout or _checkout()
     if machine not in MACHINES:
-        raise LifecycleError(f"machine {machine!r} is not known; known: {', '.join(MACHINES)}")
+        raise BundleError(f"machine {machine!r} is not known; known: {', '.join(MACHINES)}")
     if not python_versions:
-        raise LifecycleError("no Python version given: name those of the nodes, such as 3.10")
+        raise BundleError("no Python version given: name those of the nodes, such as 3.10")
     if importlib.util.find_spec("pip") is None:
-        raise LifecycleError(f"{sys.executable} has no pip to fetch the wheels: make the bundle where pip is installed")
+        raise BundleError(f"{sys.executable} has no pip to fetch the wheels: make the bundle where pip is installed")
     if dest.exists() and not _replaceable(dest):
-        raise LifecycleError(f"{dest} holds something that is not a bundle: name an empty or a new folder")
+        raise BundleError(f"{dest} holds something that is not a bundle: name an empty or a new folder")
 
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as scratch:
@@ -81,7 +87,7 @@ def build(
 def _checkout() -> Path:
     root = Path(__file__).resolve().parents[2]
     if not (root / "on_create.sh").is_file():
-        raise LifecycleError("a bundle is made from a checkout of hyperpod-lifecycle, and this is an installed copy")
+        raise BundleError("a bundle is made from a checkout of hyperpod-lifecycle, and this is an installed copy")
     return root
 
 
@@ -126,7 +132,7 @@ def _complete_download(requirements: Sequence[Requirement], python: str, machine
         if not missing:
             return folder
         if missing <= set(wanted):
-            raise LifecycleError(f"no wheels for Python {python} on {machine} satisfy {', '.join(sorted(missing))}")
+            raise BundleError(f"no wheels for Python {python} on {machine} satisfy {', '.join(sorted(missing))}")
         wanted += sorted(missing - set(wanted))
 
 
@@ -180,4 +186,4 @@ def _pip(verb: str, *arguments: str) -> None:
     command = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LifecycleError(f"pip {verb} failed: {done.stderr.strip() or done.stdout.strip()}")
+        raise BundleError(f"pip {verb} failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -7,7 +7,9 @@ What only some commands need is imported where it is used: every command starts 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -15,7 +17,7 @@ import traceback
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -60,6 +62,23 @@ class Connection(str, Enum):
 
     WARM = "warm"
     LOCAL = "local"
+
+
+class Machine(str, Enum):
+    """Architectures that there are instances of."""
+
+    X86_64 = "x86_64"
+    AARCH64 = "aarch64"
+
+
+class Output(io.FileIO):
+    """Standard output whose reader may go away, as in `plan | head -1`: that ends neither a run nor its exit code."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            return len(data)
 
 
 @app.callback(invoke_without_command=True)
@@ -107,13 +126,17 @@ def apply(
         float, typer.Option(metavar="SECONDS", min=0, help="How long to wait for another run on this node.")
     ] = 60,
 ) -> None:
-    """Configure this node."""
+    """Configure this node from the cluster's JSON files."""
+    from hyperpod_lifecycle import extra_vars as extra
     from hyperpod_lifecycle import run
-    from hyperpod_lifecycle.settings import parse_extra_vars
+    from hyperpod_lifecycle.argument_specs import declared, roles_of_the_collection
 
+    options = declared(roles_of_the_collection()) if extra_vars else {}
+    values = extra.parse(extra_vars or (), options)
     _play(
         run.Options(
-            extra_vars=parse_extra_vars(extra_vars or ()),
+            extra_vars=values,
+            extra_words=tuple(extra.shown(values, options)),
             tags=_words(tags),
             skip_tags=_words(skip_tags),
             check=check,
@@ -201,12 +224,13 @@ def plan(
     """Say what a node is and which concerns run on it, from the files alone."""
     import json
 
-    from hyperpod_lifecycle import plan, source, users
+    from hyperpod_lifecycle import inputs, plan, users
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import load
     from hyperpod_lifecycle.environment import clean_environment
+    from hyperpod_lifecycle.question import SITE, ask
 
-    found = source.resolve(Paths(), resource_config, provisioning_parameters, inventory, _checkout())
+    found = inputs.resolve(Paths(), resource_config, provisioning_parameters, inventory, _checkout())
     name = node or found.node
     cluster = load(found.resource_config, found.provisioning_parameters, planning=bool(name))
     this = cluster.node_by_name(name) if name else find_node(cluster, wait_seconds=0)
@@ -214,7 +238,7 @@ def plan(
     private = Path(tempfile.mkdtemp(prefix="hyperpod-lifecycle-"))
     try:
         path = found.write(private / "inventory", this.name, "local")
-        made = plan.make(this, path, clean_environment(private, None, "local"))
+        made = plan.make(this, ask(SITE, path, private, clean_environment(private, None, "local")))
     finally:
         shutil.rmtree(private)
     if as_json:
@@ -231,7 +255,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show the last run again, and whether the files it read have changed since."""
-    from hyperpod_lifecycle import report, source
+    from hyperpod_lifecycle import inputs, report
 
     paths = Paths()
     last = report.read(paths.report_file)
@@ -241,13 +265,20 @@ def report(
     for line in last.table():
         print(line)
     try:
-        now = source.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
+        now = inputs.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
     except LifecycleError as error:
         print(f"note: a run now would not begin: {error}")
     else:
         for note in last.differences(now):
             print(f"note: {note}")
     print(f"{last.started}: {last.summary}")
+
+
+def _python_versions(values: list[str] | None) -> list[str] | None:
+    for value in values or ():
+        if not re.fullmatch(r"3\.\d{1,3}", value):
+            raise typer.BadParameter(f"{value!r} is not a version such as 3.12")
+    return values
 
 
 @app.command()
@@ -266,26 +297,38 @@ def assumptions(as_json: Json = False) -> None:
 
 @app.command()
 def bundle(
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to make.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder to create or replace.")],
     python: Annotated[
         list[str] | None,
         typer.Option(
-            "--python", metavar="VERSION", help="Python of the nodes, may be repeated; 3.10 and 3.12 by default."
+            "--python",
+            metavar="VERSION",
+            help="Python version of the nodes; repeatable (default: 3.10 and 3.12).",
+            callback=_python_versions,
         ),
     ] = None,
-    machine: Annotated[str, typer.Option(help="Architecture of the nodes: x86_64 or aarch64.")] = "x86_64",
-    inventory: Annotated[Path | None, typer.Option(metavar="DIR", help="Your settings, to go into the folder.")] = None,
+    machine: Annotated[Machine, typer.Option(help="Architecture of the nodes.")] = Machine.X86_64,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", exists=True, file_okay=False, help="Your settings, to go into the folder."),
+    ] = None,
     provisioning_parameters: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your provisioning_parameters.json, to go into the folder.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Your provisioning_parameters.json, to go along.",
+        ),
     ] = None,
 ) -> None:
-    """Make the folder to upload: on_create.sh and every wheel that the nodes need."""
+    """Build the folder to upload: on_create.sh and all wheels."""
     from hyperpod_lifecycle.bundle import build
 
     made = build(
         dest,
         python or ["3.10", "3.12"],
-        machine,
+        machine.value,
         inventory=inventory,
         provisioning_parameters=provisioning_parameters,
         say=lambda line: print(line, flush=True),
@@ -296,9 +339,7 @@ def bundle(
 def main() -> None:
     """Entry point of the command."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 # as long as we last
-        getattr(sys, name).reconfigure(errors="backslashreplace")
+        _set_stream(name)
     _mount_lab(wanted=sys.argv[1:2] == ["lab"])
     try:
         app()
@@ -306,8 +347,21 @@ def main() -> None:
         print(f"hyperpod-lifecycle: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except Exception as error:
+        if isinstance(error, OSError) and error.filename:  # such as a file that only root may read
+            print(f"hyperpod-lifecycle: {error.filename}: {error.strerror}", file=sys.stderr)
+            sys.exit(ExitCode.INPUT)
         print(f"hyperpod-lifecycle: {type(error).__name__}: {error}; {_keep_traceback()}", file=sys.stderr)
         sys.exit(ExitCode.INTERNAL)
+
+
+def _set_stream(name: str) -> None:
+    stream = getattr(sys, name)
+    if stream is None:  # it was closed
+        setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 # as long as we last
+    elif stream is getattr(sys, f"__{name}__"):
+        raw = io.BufferedWriter(Output(stream.fileno(), "w", closefd=False))
+        lines = stream.line_buffering
+        setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=lines))
 
 
 def _mount_lab(wanted: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from hyperpod_lifecycle import processes, source
+from hyperpod_lifecycle import inputs, processes
 
 #: What of the caller's environment Ansible and every task may see.
 KEPT_ENVIRONMENT = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "TZ")
@@ -36,7 +36,7 @@ def clean_environment(private: Path, collections: Path | None, connection: str) 
         "ANSIBLE_ASYNC_DIR": str(home / "async"),
         # A collection in ~/.ansible must not win over ours.
         "ANSIBLE_COLLECTIONS_PATH": str(collections or home / "collections"),
-        "ANSIBLE_INVENTORY_ENABLED": source.PLUGIN,
+        "ANSIBLE_INVENTORY_ENABLED": inputs.PLUGIN,
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
         "ANSIBLE_INJECT_FACT_VARS": "false",
         "ANSIBLE_PIPELINING": "false" if connection == "local" else "true",

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hyperpod_lifecycle.errors import Problem
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Concern, FailedTask, Task, one_line
 
@@ -56,7 +55,6 @@ class Events:
         self.concerns: list[Concern] = []
         self.changed_tasks: list[Task] = []
         self.failed_tasks: list[FailedTask] = []
-        self.input_problems: list[Problem] = []  #: what a task found wrong with the user's settings
         self.stats: Mapping[str, Any] | None = None
         self.defect = ""  #: traceback of the first fault of our own
 
@@ -139,9 +137,7 @@ class Events:
         if data.get("ignore_errors"):
             self._tell(data, "failed, ignored")
         else:
-            result = data.get("res") or {}
-            self.input_problems += [Problem(*problem) for problem in result.get("input_problems") or ()]
-            self._failed(data, self._item_reason or reason(result))
+            self._failed(data, self._item_reason or reason(data.get("res") or {}))
 
     def _runner_item_on_failed(self, data: Mapping[str, Any]) -> None:
         """The first item of a loop that failed: the event that ends the loop says only that one did."""

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hyperpod_lifecycle.cluster import Cluster, Node, NodeType
+from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.users import User
 
 #: Groups that exist in every inventory, so that a play for login nodes is not an error on a cluster without any.
@@ -20,6 +21,9 @@ NODE_TYPE_GROUPS = tuple(node_type.value for node_type in NodeType)
 
 #: The group of all members of the cluster.
 CLUSTER_GROUP = "hyperpod"
+
+#: Names that mean something to Ansible by themselves.
+ANSIBLE_NAMES = ("all", "ungrouped", "localhost")
 
 
 def safe_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
@@ -48,6 +52,30 @@ class GroupNames:
         self.instance_groups: Mapping[str, str] = safe_names("instance_group", (group.name for group in groups))
         self.partitions: Mapping[str, str] = safe_names("partition", partitions)
         self.instance_types: Mapping[str, str] = safe_names("instance_type", types)
+        self._check(cluster)
+
+    @property
+    def all(self) -> list[str]:
+        """Every group that has variables of the user's."""
+        made = (self.instance_groups, self.partitions, self.instance_types)
+        return [
+            *ANSIBLE_NAMES[:2],
+            CLUSTER_GROUP,
+            *NODE_TYPE_GROUPS,
+            *(name for each in made for name in each.values()),
+        ]
+
+    def _check(self, cluster: Cluster) -> None:
+        """An instance with the name of a group would be what `hosts:` of the group's plays means as well."""
+        taken = {*self.all, *ANSIBLE_NAMES}
+        key, remedy = "InstanceName", "rename its instance group: HyperPod names instances after it"
+        problems = [
+            Problem(cluster.resource_config, key, f"found {each.name}, which is a group of Ansible's inventory", remedy)
+            for each in cluster.instances
+            if each.name in taken
+        ]
+        if problems:
+            raise InputError(problems)
 
     def of(self, node: Node) -> list[str]:
         """Every group that `node` belongs to, broadest first, which is the order Ansible should merge variables in."""

@@ -8,39 +8,35 @@ import json
 import os
 import shlex
 import shutil
-import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperpod_lifecycle import __version__, listing, lock, processes, source, users
+from hyperpod_lifecycle import __version__, inputs, lock, processes, users
 from hyperpod_lifecycle.environment import clean_environment, only, umask
 from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
 from hyperpod_lifecycle.events import Events
 from hyperpod_lifecycle.paths import Paths, write_private
 from hyperpod_lifecycle.progress import Progress
+from hyperpod_lifecycle.question import PROGRAM, SITE, Answer
 from hyperpod_lifecycle.report import Concern, Report, one_line
+from hyperpod_lifecycle.selection import Play
 from hyperpod_lifecycle.signals import InterruptedRun, Signals
 
 if TYPE_CHECKING:
     from hyperpod_lifecycle.cluster import Node
-
-SITE = "hyperpod.lifecycle.site"
 
 #: How long the network may take to give this node one of the addresses in the file.
 NETWORK_SECONDS = 120.0
 
 #: How soon a signal or the time limit ends the run.
 POLL_SECONDS = 0.2
-
-#: Ours, by its path: with our folder on PATH the tasks would find our python3 instead of the node's.
-ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 #: A disk that takes no more is no defect of ours.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -53,6 +49,7 @@ class Options:
     tags: tuple[str, ...] = ()
     skip_tags: tuple[str, ...] = ()
     extra_vars: Mapping[str, Any] = field(default_factory=dict)  #: settings for this run alone
+    extra_words: tuple[str, ...] = ()  #: the same as words of the command line that may be shown
     check: bool = False
     diff: bool = False
     verbosity: int = 0  #: 1: a line per task; 2 and more: also Ansible's own output
@@ -70,8 +67,7 @@ class Options:
         words = ["hyperpod-lifecycle", *self.request]
         if not self.request:
             pairs = [("--tags", tag) for tag in self.tags] + [("--skip-tags", tag) for tag in self.skip_tags]
-            pairs += [("-e", f"{name}={json.dumps(value)}") for name, value in self.extra_vars.items()]
-            words += ["apply", *(word for pair in pairs for word in pair)]
+            words += ["apply", *(word for pair in pairs for word in pair), *self.extra_words]
         words += ["--check"] if self.check else []
         return shlex.join(words)
 
@@ -193,7 +189,7 @@ class _Run:
     def _configure(self) -> None:
         with self.signals.raising():
             self._clean()
-            found = source.resolve(
+            found = inputs.resolve(
                 self.paths,
                 self.options.resource_config,
                 self.options.provisioning_parameters,
@@ -218,7 +214,7 @@ class _Run:
         for private in self.paths.run_dir.glob("run-*"):
             shutil.rmtree(private)
 
-    def _node(self, found: source.Source) -> Node:
+    def _node(self, found: inputs.Inputs) -> Node:
         from hyperpod_lifecycle.addresses import find_node
         from hyperpod_lifecycle.cluster import load
 
@@ -231,55 +227,40 @@ class _Run:
         node = find_node(cluster, max(0.0, min(NETWORK_SECONDS, self.deadline - time.monotonic())))
         self.report.node, self.report.node_type = node.name, node.node_type.value
         if found.node not in (None, node.name):
-            file = str((found.inventory or Path()) / source.SOURCE_FILE)
+            file = str((found.inventory or Path()) / inputs.SOURCE_FILE)
             what = f"found {found.node}, and this machine is {node.name}"
             raise InputError([Problem(file, "node", what, "remove it: it is for plans")])
         self.progress.say(f"hyperpod-lifecycle {__version__}: {node.name} ({node.node_type.value}) of {cluster.name}")
         return node
 
-    def _connection(self, found: source.Source) -> str:
-        return source.CONNECTIONS.get(self.options.connection or "", found.options.get("connection", "")) or "warm"
+    def _connection(self, found: inputs.Inputs) -> str:
+        return inputs.CONNECTIONS.get(self.options.connection or "", found.options.get("connection", "")) or "warm"
 
     def _play(self, private: Path, inventory: Path, node: Node, connection: str) -> None:
         tags, skip_tags = self.options.tags, self.options.skip_tags
         variables = clean_environment(private, self.site.collections, connection)
-        packed = self.paths.run_dir / "modules"
-        if packed.exists() or not self.options.check:
-            variables["HYPERPOD_LIFECYCLE_MODULES"] = str(packed)
-
-        def ask() -> list[listing.Play]:
-            return listing.plays(ANSIBLE_PLAYBOOK, self.site.playbook, inventory, variables)
-
-        plays: list[listing.Play] | None = None
-        selection: tuple[Collection[str], Collection[str]] = tags, skip_tags
-        if {*tags, *skip_tags} - listing.imported(self.site.playbook, self.site.collections):
-            with self.signals.raising():
-                plays = ask()
-                listing.check_tags(plays, (*tags, *skip_tags))
-                selection = listing.without_phases(plays, tags, skip_tags)
         events = Events(self.progress, bool(tags or skip_tags), self.options.verbosity, self.options.diff)
         self.report.concerns = events.concerns
         self.report.changed_tasks = events.changed_tasks
         self.report.failed_tasks = events.failed_tasks
+        answer = private / "answer.json"
         try:
-            self._ansible(private, inventory, node, events, variables, *selection)
+            self._ansible(private, inventory, node, events, variables, answer)
         except LifecycleError:
-            if plays is None and events.concerns and not self.signals.received:
-                try:
-                    plays = ask()
-                except listing.ListingError as error:
-                    self._note(f"which concerns did not run is not known: {error}")
             ran = {concern.name for concern in events.concerns}
             events.concerns += [
                 Concern(play.name, status="not_run")
-                for play in plays or ()
-                if node.name in play.hosts and play.name not in ran and play.selected(tags, skip_tags)
+                for play in self._plays(answer)
+                if ran and play.matches and play.name not in ran and play.selected(tags, skip_tags)
             ]
             raise
-        if tags and not {concern.name for concern in events.concerns} & set(tags):
-            plays = ask() if plays is None else plays
-            if not any(node.name in play.hosts and play.has(tags) for play in plays):
-                self._remark = "nothing that is for this node has these tags"
+        if tags and not any(play.matches and play.has(tags) for play in self._plays(answer)):
+            self._remark = "no concern on this node matches these tags"
+
+    @staticmethod
+    def _plays(answer: Path) -> tuple[Play, ...]:
+        said = Answer.read(answer)
+        return said.plays if said else ()
 
     def _ansible(
         self,
@@ -288,8 +269,7 @@ class _Run:
         node: Node,
         events: Events,
         variables: Mapping[str, str],
-        tags: Collection[str],
-        skip_tags: Collection[str],
+        answer: Path,
     ) -> None:
         import pexpect  # type: ignore[import-untyped]
         from ansible_runner.interface import init_runner
@@ -315,11 +295,11 @@ class _Run:
         with only(variables), umask(0o022):
             runner = init_runner(
                 private_data_dir=str(private),
-                binary=str(ANSIBLE_PLAYBOOK),
-                cmdline=shlex.join([*flags, self.site.playbook]),
+                binary=PROGRAM[0],
+                cmdline=shlex.join([*PROGRAM[1:], str(answer), self._packed(), *flags, self.site.playbook]),
                 inventory=[str(inventory)],
-                tags=",".join(tags),
-                skip_tags=",".join(skip_tags),
+                tags=",".join(options.tags),
+                skip_tags=",".join(options.skip_tags),
                 verbosity=max(0, options.verbosity - 1),
                 quiet=True,
                 suppress_env_files=True,
@@ -331,9 +311,14 @@ class _Run:
                 runner.run()
             except pexpect.TIMEOUT as error:
                 raise ConcernFailed("Ansible ended, but a process that it started keeps its terminal open") from error
-        self._judge(runner.canceled, runner.rc, events, node)
+        self._judge(runner.canceled, runner.rc, events, node, Answer.read(answer))
 
-    def _judge(self, cancelled: bool, code: int, events: Events, node: Node) -> None:
+    def _packed(self) -> str:
+        """The folder of packed modules, which a dry run uses and does not make."""
+        packed = self.paths.run_dir / "modules"
+        return str(packed) if packed.exists() or not self.options.check else ""
+
+    def _judge(self, cancelled: bool, code: int, events: Events, node: Node, answer: Answer | None) -> None:
         """Success is what Ansible's statistics say of this node, not its exit code alone."""
         if cancelled:
             where = events.where or "before the first task"
@@ -347,10 +332,10 @@ class _Run:
         if code == 0 and events.succeeded(node.name):
             return
         events.abort()
+        if answer and answer.problems:
+            raise InputError(answer.problems)
         if events.stats is None:
             raise ConcernFailed(f"{events.where or 'Ansible'}: {events.words or f'ended with code {code}'}")
-        if events.input_problems:
-            raise InputError(events.input_problems)
         if events.failed_tasks:
             failed = events.failed_tasks[-1]
             raise ConcernFailed(f"{failed.concern}: {failed.task}: {failed.reason}")

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from nodes import PACKED
 
 from hyperpod_lab import machine
 from hyperpod_lab.image import Release
@@ -65,7 +64,7 @@ def install_molecule(lab: Lab, node: str, upload: Path) -> None:
 
 def run_molecule(lab: Lab, node: str, scenario: str) -> subprocess.CompletedProcess[str]:
     command = f"cd {SCENARIOS} && PATH=/opt/molecule/venv/bin:$PATH molecule test --scenario-name {scenario}"
-    environment = {"LC_ALL": "C.UTF-8", "HOME": "/root", "NO_COLOR": "1", "HYPERPOD_LIFECYCLE_MODULES": PACKED}
+    environment = {"LC_ALL": "C.UTF-8", "HOME": "/root", "NO_COLOR": "1"}
     return lab.exec(node, ["bash", "-c", command], env=environment, timeout=400)
 
 

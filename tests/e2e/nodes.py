@@ -97,9 +97,9 @@ def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0, chang
     lab.put(node, KILLER.encode(), "/root/kill/killer.py")
     playbook = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer "
-        f"KILL_AT={at} KILL_AFTER={after} KILL_CHANGES={changes} HYPERPOD_LIFECYCLE_MODULES={PACKED} timeout 200 "
-        "/opt/hyperpod-lifecycle/current/bin/ansible-playbook -i /etc/hyperpod-lifecycle/inventory "
-        f"hyperpod.lifecycle.site --tags {tags}; exit $?"
+        f"KILL_AT={at} KILL_AFTER={after} KILL_CHANGES={changes} timeout 200 "
+        "/opt/hyperpod-lifecycle/current/bin/python -I -m hyperpod_lifecycle.in_ansible.playbook /root/kill/answer "
+        f"{PACKED} -i /etc/hyperpod-lifecycle/inventory --tags {tags} hyperpod.lifecycle.site; exit $?"
     )
     done = lab.exec(node, ["bash", "-c", playbook], timeout=240)
     assert done.returncode in (KILLED, ENDED), done.stdout + done.stderr

@@ -17,11 +17,15 @@ from typing import Any
 
 import pytest
 from conftest import BASELINE, ROOT
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hyperpod_lifecycle import __version__, cli, environment, run
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
 from hyperpod_lifecycle.paths import Paths
+from hyperpod_lifecycle.question import Answer
 from hyperpod_lifecycle.report import Concern, Report
+from hyperpod_lifecycle.selection import Play
 
 FILES = (
     "--resource-config",
@@ -52,8 +56,6 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 def command(paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     def call(*arguments: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["hyperpod-lifecycle", *arguments])
-        monkeypatch.setattr(sys.stdout, "reconfigure", lambda **_: None, raising=False)
-        monkeypatch.setattr(sys.stderr, "reconfigure", lambda **_: None, raising=False)
         monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
         monkeypatch.setattr(cli.app, "registered_groups", list(cli.app.registered_groups))
         with pytest.raises(SystemExit) as ended:
@@ -92,6 +94,7 @@ def test_apply_hands_on_every_option(command: Command, applied: list[run.Options
             tags=("slurm", "verify", "install"),
             skip_tags=("fsx",),
             extra_vars={"a_enabled": False, "a_count": 3},
+            extra_words=("-e", "a_enabled=…", "-e", "a_count=…"),
             check=True,
             diff=True,
             verbosity=2,
@@ -129,7 +132,18 @@ def test_json_is_alone_on_standard_output(command: Command, applied: list[run.Op
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nope"], ["apply", "--nope"], ["apply", "--timeout", "0"], ["apply", "--connection", "ssh"], ["bundle"]],
+    [
+        ["nope"],
+        ["apply", "--nope"],
+        ["apply", "--timeout", "0"],
+        ["apply", "--connection", "ssh"],
+        ["bundle"],
+        ["bundle", "there", "--python", "abc"],
+        ["bundle", "there", "--python", "3.12.1"],
+        ["bundle", "there", "--machine", "vax"],
+        ["bundle", "there", "--inventory", "/no/such/place"],
+        ["bundle", "there", "--provisioning-parameters", "/no/such/place"],
+    ],
 )
 def test_a_wrong_command_line_is_a_usage_error(
     command: Command, applied: list[run.Options], arguments: list[str]
@@ -213,6 +227,23 @@ def test_report_is_shown_also_where_the_inventory_is_broken(paths: Paths, comman
     assert shown.out.endswith(": the sentence\n")
 
 
+@pytest.mark.parametrize(
+    "words", [["plan", *FILES, "--node", "brain-1"], ["plan", "--json", *FILES, "--node", "brain-1"], ["--help"]]
+)
+def test_a_reader_that_went_away_is_no_fault(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "hyperpod_lifecycle.cli", *words],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("redirection", [">&-", "<&- 2>&-", ">&- 2>&-"])
 def test_closed_streams_are_no_defect(redirection: str) -> None:
     words = shlex.join([sys.executable, "-m", "hyperpod_lifecycle.cli", "plan", *FILES, "--node", "brain-1"])
@@ -283,3 +314,38 @@ def test_it_starts_quickly_and_says_its_version() -> None:
         timeout=30,
     )
     assert done.stdout == f"hyperpod-lifecycle {__version__}\n"
+
+
+# --- whatever a user types ---
+
+WORDS = st.sampled_from(
+    [
+        *("apply", "plan", "report", "bundle", "backup", "restore", "--version", "--help", "-h", "--", "-"),
+        *(
+            "--resource-config",
+            "--provisioning-parameters",
+            "--inventory",
+            "--tags",
+            "--skip-tags",
+            "--check",
+            "--diff",
+        ),
+        *("-e", "-v", "-vvv", "--json", "--connection", "--timeout", "--lock-wait", "--node", "--python", "--machine"),
+        *("warm", "local", "1", "-1", "nan", "inf", "1e999", "3.12", "abc", "x86_64", "/nope", "/", "--diff", ""),
+        *("d=2026-13-45", "slurm_log_size=27.10", "a=[", "=", "hyperpod_x=1", "brain-1", "s3://x", "a" * 5000),
+        *(str(BASELINE / name) for name in ("", "resource_config.json", "provisioning_parameters.json")),
+    ]
+)
+
+
+@given(st.lists(WORDS | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))), max_size=8))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_that_is_typed_is_shown_as_a_bug(
+    command: Command, applied: list[run.Options], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    answer = Answer("compute", (Play("slurm", ("compute",), True, (), frozenset(), frozenset()),), ())
+    monkeypatch.setattr("hyperpod_lifecycle.question.ask", lambda *_: answer)
+    monkeypatch.setattr("hyperpod_lifecycle.bundle.build", lambda dest, *_, **__: dest)
+    result = command(*words)
+    assert result.code in set(ExitCode) - {ExitCode.INTERNAL}, result.err
+    assert "Traceback" not in result.err

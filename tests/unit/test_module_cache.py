@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.plugin_utils import module_cache
+from conftest import ROOT
+
+from hyperpod_lifecycle.in_ansible import module_cache
+from hyperpod_lifecycle.question import PROGRAM
 
 PLAY = """
 - hosts: muscle-2
@@ -28,8 +31,8 @@ def packs(
     playbook.write_text(PLAY)
 
     def run(folder: Path) -> tuple[bool, bool]:
-        environment = {"HYPERPOD_LIFECYCLE_MODULES": str(folder), "ANSIBLE_DEBUG": "1"}
-        done = ansible("ansible-playbook", "-i", source(node="muscle-2"), playbook, environment=environment)
+        program = [*PROGRAM, tmp_path / "answer.json", folder, "-i", source(node="muscle-2"), playbook]
+        done = ansible(*program, environment={"ANSIBLE_DEBUG": "1"})
         assert done.returncode == 0, done.stdout + done.stderr
         return "ANSIBALLZ: Creating module" in done.stdout, "ANSIBALLZ: using cached module" in done.stdout
 
@@ -56,8 +59,8 @@ def test_a_folder_that_cannot_be_used_costs_time_only(
 
 def test_whatever_is_edited_is_packed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copy = tmp_path / "collection"
-    shutil.copytree(module_cache.COLLECTION, copy)
-    monkeypatch.setattr(module_cache, "COLLECTION", copy)
+    shutil.copytree(ROOT / "collection/plugins", copy)
+    monkeypatch.setattr(module_cache, "plugins", lambda: copy)
     seen = [module_cache.fingerprint()]
     assert module_cache.fingerprint() == seen[0]
     module, util = copy / "modules/slurm_conf.py", copy / "module_utils/slurm.py"

@@ -19,7 +19,6 @@ import pytest
 from hyperpod_lifecycle import __version__, progress, report
 from hyperpod_lifecycle.errors import ExitCode, InputError
 from hyperpod_lifecycle.events import Events, reason, tidy
-from hyperpod_lifecycle.listing import Play, parse
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Concern, FailedTask, Report, Task
 
@@ -186,35 +185,6 @@ def test_an_event_that_nobody_expects_breaks_nothing_and_is_kept() -> None:
     assert events({"event": "something_new"}) is False
     assert events({}) is False
     assert "KeyError: 'name'" in events.defect, "the first defect is the one to see"
-
-
-# --- what Ansible lists ---
-
-LISTED = """
-playbook: site.yml
-
-  play #1 (hyperpod): platform\tTAGS: [always]
-    pattern: ['hyperpod']
-    hosts (1):
-      n1
-      TASK TAGS: [always]
-
-  play #2 (compute:login): odd (name): here\tTAGS: [slurm]
-    pattern: ['compute', 'login']
-    hosts (0):
-      TASK TAGS: [install, never, slurm]
-"""
-
-
-def test_plays_as_ansible_lists_them() -> None:
-    platform, slurm = parse(LISTED)
-    assert platform == Play("platform", ("n1",), frozenset({"always"}), frozenset({"always"}))
-    assert slurm == Play("odd (name): here", (), frozenset({"slurm"}), frozenset({"install", "never", "slurm"}))
-    assert platform.selected(["slurm"], [])
-    assert slurm.selected(["install"], [])
-    assert slurm.selected([], [])
-    assert not slurm.selected(["fsx"], [])
-    assert not slurm.selected(["install"], ["slurm"])
 
 
 # --- progress ---

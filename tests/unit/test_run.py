@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from polling import wait_for
 
-from hyperpod_lifecycle import listing, processes, run
+from hyperpod_lifecycle import processes, run
 from hyperpod_lifecycle.addresses import own_addresses
 from hyperpod_lifecycle.errors import ExitCode
 from hyperpod_lifecycle.paths import Paths
@@ -381,11 +381,41 @@ def test_settings_for_one_run_win_over_the_files_and_are_checked_like_them(machi
     wanted = {"shown": False, "slurm_log_count": 3}
     report = machine.apply(plays, extra_vars=wanted)
     assert report.status == "ok", report.summary
-    assert "-e shown=false" in run.Options(extra_vars=wanted).command
-    check = PLATFORM + "    - {name: Check, hyperpod.lifecycle.settings: }\n"
-    report = machine.apply(check, extra_vars={"slurm_log_siez": "1M"})
+    report = machine.apply(PLATFORM, extra_vars={"slurm_log_siez": "1M"})
     assert report.exit_code == ExitCode.INPUT
     assert "-e or the inventory: slurm_log_siez: no role has this variable" in report.summary
+
+
+@pytest.mark.parametrize("value", ["no", "0", "{{ 1 > 2 }}"])
+def test_roles_get_what_was_checked(machine: Machine, value: str) -> None:
+    (machine.paths.inventory / "group_vars").mkdir(parents=True)
+    variables = {"containers_enabled": value, "slurm_log_count": "{{ base + 1 }}", "slurm_log_size": 5, "base": 6}
+    write(machine.paths.inventory / "group_vars/all.json", variables)
+    plays = (
+        PLATFORM
+        + """
+    - name: Same
+      ansible.builtin.assert:
+        that: [containers_enabled is false, slurm_log_count is integer, slurm_log_count == 7, slurm_log_size == '5']
+        quiet: true
+    - {name: Off, ansible.builtin.fail: {msg: it is on}, when: containers_enabled}
+"""
+    )
+    report = machine.apply(plays)
+    assert report.status == "ok", report.summary
+    wanted = {"containers_enabled": value, "slurm_log_count": "7"}
+    assert machine.apply(plays, extra_vars=wanted).status == "ok"
+
+
+def test_no_value_of_the_command_line_is_shown(machine: Machine) -> None:
+    secrets = {"slurm_log_siez": "hunter2", "my_token": "hunter2", "slurm_log_count": 3}
+    words = ("-e", "slurm_log_siez=…", "-e", "slurm_log_count=3")
+    report = machine.apply(PLATFORM, extra_vars=secrets, extra_words=words, verbosity=1)
+    assert report.exit_code == ExitCode.INPUT
+    again = "run it again: hyperpod-lifecycle apply -e slurm_log_siez=… -e slurm_log_count=3"
+    assert again in report.summary.replace("'", "")
+    seen = machine.screen + report.to_json() + machine.paths.log_file.read_text()
+    assert "hunter2" not in seen + machine.paths.lock_file.read_text()
 
 
 def test_wrong_settings_are_wrong_input_and_stop_the_run_before_the_first_role(machine: Machine) -> None:
@@ -397,7 +427,6 @@ def test_wrong_settings_are_wrong_input_and_stop_the_run_before_the_first_role(m
     (variables / "compute.yml").write_text("slurm_log_count: many\n")
     mark = machine.root / "mark"
     more = f"""
-    - {{name: Check, hyperpod.lifecycle.settings: }}
     - {{name: Change, ansible.builtin.file: {{path: {mark}, state: touch}}}}
 """
     report = machine.apply(PLATFORM + more)
@@ -466,39 +495,6 @@ def test_tags_select_concerns_and_phases(
     assert len(report.changed_tasks) == changed
 
 
-def test_a_concerns_name_needs_no_asking_and_another_tag_does(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    playbooks = machine.root / "more/ansible_collections/own/made/playbooks"
-    playbooks.mkdir(parents=True)
-    imports = "".join(f"- import_playbook: own.made.{name}\n" for name in ("platform", "paint", "books"))
-    playbooks.joinpath("site.yml").write_text(imports)
-    playbooks.joinpath("platform.yml").write_text(PLATFORM)
-    look = "tasks: [{name: Look, ansible.builtin.debug: {}, tags: [verify]}]"
-    for name, hosts in (("paint", "compute"), ("books", "controller")):
-        play = f"- name: {name}\n  hosts: {hosts}\n  gather_facts: false\n  tags: [{name}]\n  {look}\n"
-        playbooks.joinpath(f"{name}.yml").write_text(play)
-    asked = []
-    plays = listing.plays
-    monkeypatch.setattr(listing, "plays", lambda *words: asked.append(words) or plays(*words))
-
-    def apply(*tags: str) -> Report:
-        asked.clear()
-        options = run.Options(connection="local", tags=tags)
-        site = run.Site("own.made.site", machine.root / "more")
-        return run.apply(options, Progress(io.StringIO(), None), machine.paths, site)
-
-    assert list(statuses(apply("paint"))) == ["platform", "paint"]
-    assert not asked
-    assert list(statuses(apply("verify"))) == ["platform", "paint"]
-    assert asked
-    report = apply("pant")
-    assert (report.exit_code, report.concerns) == (ExitCode.INPUT, [])
-    report = apply("books")
-    assert list(statuses(report)) == ["platform"]
-    assert report.summary.endswith("; nothing that is for this node has these tags")
-
-
 def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: Machine) -> None:
     report = machine.apply(TWO, tags=("pant", "frame"))
     assert report.exit_code == ExitCode.INPUT
@@ -510,7 +506,7 @@ def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: M
 @pytest.mark.parametrize(
     ("tags", "skip_tags", "reason"),
     [
-        (("paint", "verify"), ("install",), "concerns or phases"),
+        (("paint", "verify"), ("install",), "cannot drop a phase"),
         (("install",), ("install",), "no phase is left"),
         ((), ("install", "configure", "service", "verify"), "no phase is left"),
     ],
@@ -530,7 +526,7 @@ def test_tags_of_another_node_type_are_no_error_and_not_silent(machine: Machine)
         tags=("books",),
     )
     assert (report.status, set(statuses(report))) == ("ok", {"platform"})
-    assert report.summary.endswith("; nothing that is for this node has these tags")
+    assert report.summary.endswith("; no concern on this node matches these tags")
 
 
 def test_check_leaves_no_trace(machine: Machine) -> None:

@@ -9,6 +9,8 @@ short_description: Check the variables of this host against the argument specs o
 description:
   - Fails with every variable that has a role's prefix and that no argument spec knows, with every placeholder,
     and with every value that is not of the type that the argument spec says.
+  - C(hyperpod-lifecycle) has converted values such as the text V(no) before this task runs. Plain C(ansible-playbook)
+    has not, and this task refuses them.
 author: hyperpod-lifecycle maintainers
 """
 
@@ -17,8 +19,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hyperpod_lifecycle.settings import known_variables, problems
-from hyperpod_lifecycle.values import wrong_values
+from hyperpod_lifecycle.in_ansible.answer import check_settings
 
 ROLES = Path(__file__).parents[2] / "roles"
 
@@ -31,13 +32,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Compare this host's variables with what the roles document."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        found = [*problems(variables, known_variables(ROLES)), *wrong_values(variables, ROLES, self._loader)]
+        made = check_settings(task_vars or {}, ROLES, self._loader)
+        found = [*made.problems, *made.untyped]
         if found:
-            # The runner makes its own message and exit code of the single problems.
-            result |= {
-                "failed": True,
-                "msg": "\n".join(map(str, found)),
-                "input_problems": [[fault.file, fault.key, fault.found, fault.remedy] for fault in found],
-            }
+            result |= {"failed": True, "msg": "\n".join(map(str, found))}
         return result

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.paths import Paths, write_private
 from hyperpod_lifecycle.problems import did_you_mean, known, nearest, show
-from hyperpod_lifecycle.settings import VARIABLE_FOLDERS, variable_files
+from hyperpod_lifecycle.variable_files import VARIABLE_FOLDERS, check_yaml, variable_files
 
 if TYPE_CHECKING:
     from hyperpod_lifecycle.cluster import Cluster
@@ -41,7 +41,7 @@ CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
 
 
 @dataclass(frozen=True)
-class Source:
+class Inputs:
     """The inputs of one command, all paths absolute."""
 
     resource_config: Path
@@ -84,11 +84,9 @@ class Source:
 
         Ansible passes over such a file in silence.
         """
-        from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames
+        from hyperpod_lifecycle.inventory import GroupNames
 
-        names = GroupNames(cluster)
-        safe = [*names.instance_groups.values(), *names.partitions.values(), *names.instance_types.values()]
-        groups = ["all", "ungrouped", CLUSTER_GROUP, *NODE_TYPE_GROUPS, *safe]
+        groups = GroupNames(cluster).all
         known_names = {"group_vars": groups, "host_vars": [instance.name for instance in cluster.instances]}
         problems = []
         for path in variable_files(self.inventory) if self.inventory else ():
@@ -136,25 +134,27 @@ def resolve(
     provisioning_parameters: Path | None = None,
     inventory: Path | None = None,
     checkout: Path | None = None,
-) -> Source:
+) -> Inputs:
     """Find the files; `checkout` is the source tree we run from, if we do. Only what the user named must exist."""
     if inventory is None:
         candidates = [paths.inventory] + ([checkout / "inventory"] if checkout else [])
         inventory = next((path for path in candidates if _exists(path)), None)
     elif not inventory.is_dir():
         raise _problem(inventory, "", "no such directory", "name a directory with hyperpod.yml and group_vars in it")
+    # Ansible runs in another folder.
+    inventory = inventory.absolute() if inventory else None
     options = _options(inventory / SOURCE_FILE) if inventory else {}
     if inventory:
-        _check_syntax(variable_files(inventory), variables=True)
+        check_yaml(variable_files(inventory), variables=True)
     notes: list[str] = []
     config = _pick("resource_config", resource_config, options, paths, notes)
     # Who names the one file alone, as on_create.sh does in the API-driven form, does not mean an old copy of the other.
     copies = resource_config is None
     parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes, copies=copies)
-    return Source(
+    return Inputs(
         resource_config=config or paths.platform_dir / "resource_config.json",
         provisioning_parameters=parameters,
-        inventory=inventory.absolute() if inventory else None,
+        inventory=inventory,
         shared_users=_shared_users(inventory, options, paths),
         options=options,
         notes=tuple(notes),
@@ -186,7 +186,7 @@ def _shared_users(inventory: Path | None, options: Mapping[str, Any], paths: Pat
     """As configured; else beside the inventory, as in the upload folder; else where on_create.sh has put it."""
     if options.get("shared_users"):
         return Path(options["shared_users"]).absolute()
-    beside = inventory.absolute().parent if inventory else paths.etc_dir
+    beside = inventory.parent if inventory else paths.etc_dir
     return beside if users.files(beside) else paths.etc_dir
 
 
@@ -195,10 +195,10 @@ def _options(path: Path) -> dict[str, Any]:
         return {}
     import yaml
 
-    _check_syntax([path])
+    check_yaml([path])
     try:
         options = yaml.safe_load(path.read_bytes())
-    except yaml.MarkedYAMLError as error:  # a tag, or a key that is a list
+    except yaml.MarkedYAMLError as error:  # a tag
         where = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise _problem(path, where, str(error.problem), "write only plain values there") from None
     if not isinstance(options, dict):
@@ -216,47 +216,6 @@ def _options(path: Path) -> dict[str, Any]:
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
     return options
-
-
-def _check_syntax(files: Iterable[Path], variables: bool = False) -> None:
-    """Name every file that is not YAML; Ansible (2.19) stops at the first without saying which one it is."""
-    import yaml
-
-    problems: list[Problem] = []
-    for path in files:
-        try:
-            content = path.read_bytes()
-            document = yaml.compose(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            if variables:
-                problems += _variable_problems(path, content, document)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
-            where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
-            problems.append(Problem(str(path), where, str(error.problem), "correct the YAML"))
-        except yaml.YAMLError as error:
-            problems.append(Problem(str(path), "", str(error), "correct the YAML"))
-    if problems:
-        raise InputError(problems)
-
-
-def _variable_problems(path: Path, content: bytes, document: Any) -> Iterator[Problem]:
-    """What Ansible would say without naming the file, or accept in silence."""
-    import yaml
-
-    if content.startswith(b"$ANSIBLE_VAULT"):
-        remedy = "keep secrets in a secret store, and only their names here"
-        yield Problem(str(path), "", "it is encrypted with ansible-vault, and a run has no password for it", remedy)
-    elif isinstance(document, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, _ in document.value:
-            name = str(key.value)
-            if name in seen:
-                yield Problem(str(path), name, "it is set more than once, and the last one would count", "keep one")
-            elif name.startswith("hyperpod_"):
-                yield Problem(str(path), name, "the platform's files say this, and nobody else", "delete the line")
-            seen.add(name)
-    elif document is not None:
-        yield Problem(str(path), "", "it does not hold variables", "write lines such as: slurm_log_size: 100M")
 
 
 def _exists(path: Path) -> bool:

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import ansible
 from ansible import constants
+from ansible.utils.collection_loader._collection_finder import _get_collection_path
 from ansible.utils.display import Display
+
+from hyperpod_lifecycle.argument_specs import COLLECTION
 
 display = Display()
 
 #: Where in a run's own temporary folder Ansible looks (`ansible.executor.module_common`).
 NAME = "ansiballz_cache"
-COLLECTION = Path(__file__).parents[1]
 
 
 def keep(folder: Path) -> None:
@@ -40,10 +42,15 @@ def keep(folder: Path) -> None:
         display.vvv(f"modules are not kept packed: {error}")
 
 
+def plugins() -> Path:
+    """Our modules and what they import."""
+    return Path(_get_collection_path(COLLECTION)) / "plugins"
+
+
 def fingerprint() -> str:
     """Of every file that may get into a packed module: what is edited in place on a node counts at once."""
     core = Path(ansible.__file__).parent
-    folders = [core / "modules", core / "module_utils", core / "_internal", COLLECTION]
+    folders = [core / "modules", core / "module_utils", core / "_internal", plugins()]
     folders += map(Path, (*constants.DEFAULT_MODULE_PATH, *constants.DEFAULT_MODULE_UTILS_PATH))
     digest = hashlib.sha256(ansible.__version__.encode())
     for folder in folders:
@@ -56,4 +63,4 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     for parent, _, names in os.walk(folder, followlinks=True):
         for name in names:
             if name.endswith(".py"):
-                yield f"{parent}/{name}", os.stat(f"{parent}/{name}")
+                yield f"{parent}/{name}", Path(parent, name).stat()

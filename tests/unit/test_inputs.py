@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import BASELINE, ROOT
 
-from hyperpod_lifecycle import source
+from hyperpod_lifecycle import inputs
 from hyperpod_lifecycle.cluster import load
 from hyperpod_lifecycle.errors import InputError
 from hyperpod_lifecycle.paths import Paths
@@ -17,12 +18,12 @@ from hyperpod_lifecycle.paths import Paths
 PLUGIN = "plugin: hyperpod.lifecycle.hyperpod\n"
 
 
-def resolve(folder: Path, **files: str) -> source.Source:
+def resolve(folder: Path, **files: str) -> inputs.Inputs:
     for name, text in {"hyperpod.yml": PLUGIN, **files}.items():
         path = folder / "inventory" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return source.resolve(Paths(*(folder / name for name in "abcd")), inventory=folder / "inventory")
+    return inputs.resolve(Paths(*(folder / name for name in "abcd")), inventory=folder / "inventory")
 
 
 @pytest.mark.parametrize(
@@ -31,12 +32,20 @@ def resolve(folder: Path, **files: str) -> source.Source:
         ("hyperpod.yml", PLUGIN + "resorce_config: /x\n", 'resorce_config: .*did you mean "resource_config"'),
         ("hyperpod.yml", PLUGIN + "connection: telepathy\n", "connection: found 'telepathy'; it must be one of"),
         ("hyperpod.yml", PLUGIN + "node: !vault x\n", "line 2: could not determine a constructor"),
-        ("hyperpod.yml", PLUGIN + "? [a]\n: b\n", "line 2: found unhashable key"),
+        ("hyperpod.yml", PLUGIN + "? [a]\n: b\n", "line 2 column 3: found unhashable key"),
         ("group_vars/all.yml", "- a\n", "it does not hold variables"),
         ("group_vars/all.yml", "some text\n", "it does not hold variables"),
         ("group_vars/all.yml", "$ANSIBLE_VAULT;1.1;AES256\n6231\n", "encrypted with ansible-vault"),
-        ("group_vars/all.yml", "a: 1\nb: 2\na: 3\n", "all.yml: a: it is set more than once"),
-        ("host_vars/x.yml", "hyperpod_node_type: compute\n", "hyperpod_node_type: the platform's files say this"),
+        (
+            "hyperpod.yml",
+            PLUGIN + "node: 2026-13-45\n",
+            "line 2 column 7: 2026-13-45 looks like a timestamp",
+        ),
+        ("group_vars/all.yml", "a: {b: [2026-02-30]}\n", "2026-02-30 looks like a timestamp and is none"),
+        ("group_vars/all.yml", "a:\n  b: 1\n  b: 2\n", "line 3: b: line 2 sets it too"),
+        ("group_vars/all.yml", "a: " + "[" * 5000, "(nested too deeply|line 1 column)"),
+        ("group_vars/all.yml", "a: 1\nb: 2\na: 3\n", "all.yml: line 3: a: line 1 sets it too"),
+        ("host_vars/x.yml", "hyperpod_node_type: compute\n", "hyperpod_node_type: read-only: set by HyperPod's files"),
     ],
 )
 def test_a_fault_names_its_file(tmp_path: Path, name: str, text: str, expected: str) -> None:
@@ -75,8 +84,8 @@ def test_variables_for_a_group_or_host_of_another_cluster_are_a_note(tmp_path: P
 def test_the_options_are_those_of_the_plugin() -> None:
     text = (ROOT / "inventory_plugins/hyperpod.py").read_text()
     documented = yaml.safe_load(text.split('DOCUMENTATION = r"""')[1].split('"""')[0])["options"]
-    assert set(source.OPTIONS) == set(documented)
-    assert set(source.CONNECTIONS.values()) == set(documented["connection"]["choices"])
+    assert set(inputs.OPTIONS) == set(documented)
+    assert set(inputs.CONNECTIONS.values()) == set(documented["connection"]["choices"])
 
 
 def test_an_old_copy_of_the_parameters_is_not_taken_for_a_file_that_is_named_alone(tmp_path: Path) -> None:
@@ -85,9 +94,43 @@ def test_an_old_copy_of_the_parameters_is_not_taken_for_a_file_that_is_named_alo
     copy = paths.etc_dir / "provisioning_parameters.json"
     copy.write_text("{}")
     config = BASELINE / "resource_config.json"
-    assert source.resolve(paths).provisioning_parameters == copy
-    found = source.resolve(paths, resource_config=config)
+    assert inputs.resolve(paths).provisioning_parameters == copy
+    found = inputs.resolve(paths, resource_config=config)
     assert found.provisioning_parameters is None
     found.keep(paths)
     assert not copy.exists()
     assert (paths.etc_dir / "resource_config.json").read_bytes() == config.read_bytes()
+
+
+def test_a_relative_inventory_is_guarded_like_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine/host_vars").mkdir(parents=True)
+    (tmp_path / "mine/host_vars/muscle-1.yml").write_text("hyperpod_node_type: login\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="hyperpod_node_type: read-only"):
+        inputs.resolve(Paths(*(tmp_path / name for name in "abcd")), inventory=Path("mine"))
+
+
+def test_every_path_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("r.json", "p.json"):
+        (tmp_path / name).write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    paths = Paths(*(tmp_path / name for name in "abcd"))
+    found = inputs.resolve(paths, Path("r.json"), Path("p.json"), Path("mine"))
+    for path in (found.resource_config, found.provisioning_parameters, found.inventory, found.shared_users):
+        assert path
+        assert path.is_absolute()
+
+
+@pytest.mark.parametrize(
+    "name", ["compute", "hyperpod", "all", "localhost", "instance_group_muscle", "partition_train"]
+)
+def test_an_instance_with_the_name_of_a_group_is_an_error(tmp_path: Path, name: str) -> None:
+    document = json.loads((BASELINE / "resource_config.json").read_text())
+    muscle = next(group for group in document["InstanceGroups"] if group["Name"] == "muscle")
+    muscle["Instances"][0]["InstanceName"] = name
+    config = tmp_path / "resource_config.json"
+    config.write_text(json.dumps(document))
+    cluster = load(config, BASELINE / "provisioning_parameters.json")
+    with pytest.raises(InputError, match=f"{config}: InstanceName: found {name}, which is a group of Ansible's"):
+        list(resolve(tmp_path).check_names(cluster))

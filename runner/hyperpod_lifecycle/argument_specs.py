@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of every role, as their argument specs and the patterns beside them declare them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+COLLECTION = "hyperpod.lifecycle"
+
+#: Its variables are set by the inventory plugin from the platform's files, never by the user.
+CONTRACT = "platform"
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of an option's texts, from `meta/patterns.yml`: argument specs have no word for it."""
+
+    pattern: str = ".*"
+    remedy: str = ""
+    placeholders: bool = False  #: ``${…}`` and the like mean something to the program that reads them
+
+    def fits(self, text: str) -> bool:
+        return re.fullmatch(self.pattern, text, re.DOTALL) is not None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of one role."""
+
+    role: str
+    spec: Mapping[str, Any] = field(default_factory=dict)  #: as in the argument spec
+    form: Form = Form()
+
+    @property
+    def type(self) -> str:
+        return str(self.spec.get("type", "str"))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is text, or a list of texts."""
+        return (self.spec.get("elements", "str") if self.type == "list" else self.type) in ("str", "path")
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value, or a part of it, must not be shown."""
+        return _is_secret(self.spec)
+
+
+Declared = Mapping[str, Option]
+
+
+@functools.cache
+def declared(roles: Path) -> Declared:
+    """Every option of the roles below `roles`, by name."""
+    found: dict[str, Option] = {}
+    for path in sorted(roles.glob("*/meta/argument_specs.yml")):
+        role = path.parents[1].name
+        patterns = path.with_name("patterns.yml")
+        forms = _load(patterns) if patterns.is_file() else {}
+        for entry_point in _load(path)["argument_specs"].values():
+            for name, spec in entry_point.get("options", {}).items():
+                found[name] = Option(role, spec, Form(**forms.get(name, {})))
+    return found
+
+
+def roles_of_the_collection() -> Path:
+    """The folder of our roles, where Python finds the collection."""
+    found = importlib.util.find_spec(f"ansible_collections.{COLLECTION}")
+    if found is None or not found.submodule_search_locations:
+        raise ImportError(f"the collection {COLLECTION} is not installed with this package")
+    return Path(next(iter(found.submodule_search_locations))) / "roles"
+
+
+def _load(path: Path) -> Any:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast as safe_load
+    return yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506 # both are safe
+
+
+def _is_secret(spec: Mapping[str, Any]) -> bool:
+    return bool(spec.get("no_log")) or any(map(_is_secret, spec.get("options", {}).values()))

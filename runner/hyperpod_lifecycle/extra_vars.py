@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings for one run, from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from hyperpod_lifecycle.argument_specs import Declared, Option
+from hyperpod_lifecycle.errors import InputError, Problem
+
+
+def parse(words: Iterable[str], options: Declared) -> dict[str, Any]:
+    """``NAME=VALUE`` words of the command line, as JSON data.
+
+    A value is YAML, so that ``false`` is no string; where the option is text, a number stays as it was written.
+    No message shows a value: it may be a secret.
+    """
+    found: dict[str, Any] = {}
+    for position, word in enumerate(words, 1):
+        name, equals, text = word.partition("=")
+        if not (equals and name.isidentifier()):
+            where = name if equals else f"number {position}"
+            raise InputError([Problem("-e", where, "it is not NAME=VALUE", "write such as: -e slurm_log_size=100M")])
+        if name.startswith("hyperpod_"):
+            raise InputError([Problem("-e", name, "read-only: set by HyperPod's files", "leave it out")])
+        try:
+            found[name] = _value(text, options.get(name))
+        except (yaml.YAMLError, ValueError, RecursionError):  # such as 2026-13-45, which looks like a date
+            raise InputError([Problem("-e", name, "invalid YAML", "quote the value")]) from None
+    return found
+
+
+def _value(text: str, option: Option | None) -> Any:
+    if option and option.type in ("str", "path") and text[:1] not in ("'", '"'):
+        return text
+    # A version such as 27.10 stays as it was written.
+    loader = yaml.BaseLoader if option and option.is_text else yaml.SafeLoader
+    return json.loads(json.dumps(yaml.load(text, Loader=loader), default=str))  # noqa: S506 # both are safe
+
+
+def shown(values: Mapping[str, Any], options: Declared) -> Iterator[str]:
+    """The words that give the same settings again, without the values of secrets and of variables that are not ours."""
+    for name, value in values.items():
+        public = name in options and not options[name].is_secret
+        yield from ("-e", f"{name}={value if isinstance(value, str) else json.dumps(value)}" if public else f"{name}=…")
