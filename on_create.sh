@@ -6,6 +6,7 @@
 #
 #   exit 0    the node is set up, or this is no HyperPod cluster at all
 #   exit 1    the resource_config.json that was named is absent, or this script could not do its own part
+#   exit 6    another run holds this node and did not end within --lock-wait, or 900 s
 #   exit 130  a signal stopped it before hyperpod-lifecycle started
 #   any other status is that of hyperpod-lifecycle: see README.md
 
@@ -19,7 +20,10 @@ readonly prefix=/opt/hyperpod-lifecycle
 readonly settings=/etc/hyperpod-lifecycle
 readonly link=/usr/local/bin/hyperpod-lifecycle
 readonly log=/var/log/provision/provisioning.log
-readonly lock_limit=900 index_limit=300 apt_limit=300 # seconds
+readonly lock=/run/hyperpod-lifecycle/lock # that of every run on this node
+readonly index_limit=300 apt_limit=300     # seconds
+# What of the caller's environment hyperpod-lifecycle may see.
+readonly passed=(http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY TZ)
 
 here=          # the uploaded folder; nothing in it is needed once hyperpod-lifecycle is installed
 python=        # the interpreter that the environment is made from
@@ -34,6 +38,7 @@ status=        # of the last `run`
 signals=0      # how many came so far
 stopped_by=    # the last one
 tee_pid=       # of the log's writer
+lock_limit=900 # seconds to wait for another run, unless --lock-wait says otherwise
 
 say() { printf 'on_create.sh: %s\n' "$*"; }
 
@@ -64,16 +69,41 @@ make_log() (
     mkdir -p "${log%/*}" && chmod 0755 "${log%/*}" && umask 027 && : >>"$log" && chmod 0640 "$log"
 )
 
+# tee ends when the last writer has gone. It may be late, as its disk or its reader is; when it is late because a process
+# of the run has stayed, that is named after everything else, and then nobody waits for tee any more.
 close_log() {
-    local turn
+    local pipe turn left remark=
     [[ -n $tee_pid ]] || return 0
-    exec >&3 2>&3 3>&- # tee ends when the last writer has gone
-    for ((turn = 0; turn < 500; turn++)); do
+    pipe=$(readlink /proc/$$/fd/1)
+    exec >&3 2>&3 3>&- 9>&-
+    for ((turn = 1; turn <= 1200; turn++)); do # a minute
         kill -0 "$tee_pid" 2>/dev/null || return 0
-        sleep 0.01
+        if [[ -n $remark ]]; then
+            if tail -c 4096 "$log" | grep -qF "$remark"; then
+                kill -KILL "$tee_pid"
+                return
+            fi
+        elif ((turn % 100 == 0)); then
+            left=$(writers "$pipe")
+            if [[ -n $left ]]; then
+                remark="left behind by the run, and still writing to its log: $left"
+                say "$remark" >"/proc/$tee_pid/fd/0" & # which is full when tee does not read
+            fi
+        fi
+        sleep 0.05
     done
     kill -KILL "$tee_pid"
-    say "a process that the run left behind still holds its output" | tee -a -p "$log"
+    say "the log could not be written within 60 s: its last lines may be missing" >>"$log"
+}
+
+# The processes that hold a pipe, tee aside.
+writers() {
+    local place pid found=()
+    while read -r place; do
+        pid=${place#/proc/} pid=${pid%%/*}
+        [[ $pid == "$tee_pid" || " ${found[*]} " == *" $pid "* ]] || found+=("$pid")
+    done < <(find /proc/[0-9]*/fd -lname "${1//[\[\]]/?}" 2>/dev/null || true)
+    ((${#found[@]} == 0)) || printf 'process %s (%s)' "${found[0]}" "$(tr '\0' ' ' <"/proc/${found[0]}/cmdline" 2>/dev/null)"
 }
 
 # ---- long steps: in the background, so that a signal is handed on at once, and waited for ----
@@ -124,6 +154,31 @@ poll_until() {
     done
 }
 
+# ---- one run at a time ----
+
+# One lock from here to the end of apply, which is handed descriptor 9. No run sees its settings change, and the kernel
+# drops the lock with the last process that works under it, however that ends.
+open_lock() {
+    (umask 077 && mkdir -p "${lock%/*}" && : >>"$lock")
+    exec 9<>"$lock"
+    # shellcheck disable=SC2076 # a space on either side, as it is
+    [[ ! " $* " =~ ' --lock-wait'[\ =]([0-9]+(\.[0-9]+)?)' ' ]] || lock_limit=${BASH_REMATCH[1]}
+}
+
+take_lock() {
+    if ! flock -n 9; then
+        say "waiting up to $lock_limit s for another run: $(lock_holder)"
+        flock -w "$lock_limit" 9 || exit 6
+    fi
+    printf '{"pid": %d, "since": "%s", "command": "on_create.sh"}' $$ "$(date --utc --iso-8601=seconds)" >"$lock"
+}
+
+lock_holder() {
+    local said
+    said=$(sed -nE 's/^\{"pid": ([0-9]+), "since": "([^"]*)", "command": "(.*)"\}$/pid \1 since \2, \3/p' "$lock")
+    printf '%s' "${said:-a run that is just starting}"
+}
+
 # ---- Python ----
 
 find_python() {
@@ -172,12 +227,6 @@ identify() {
 
 prepare() {
     mkdir -p "$prefix"
-    exec 9>>"$prefix/.lock"
-    if ! flock -n 9; then
-        say "waiting up to $lock_limit s for another on_create.sh (process $(<"$prefix/.lock")) to finish its installation"
-        flock -w "$lock_limit" 9 || die "process $(<"$prefix/.lock") still holds $prefix/.lock: end it and run on_create.sh again"
-    fi
-    printf '%d' $$ >"$prefix/.lock"
     [[ -e $env/.complete ]] || install_environment
     activate
     keep_inventory
@@ -195,12 +244,12 @@ install_environment() {
     export TMPDIR=$env/tmp HOME=/root
     find_pip
     if [[ $content == wheels ]]; then
-        PIP_CONFIG_FILE=/dev/null pip install --no-compile --no-index --find-links "$here/wheels" "hyperpod-lifecycle==$version" ||
-            die "the wheels beside on_create.sh do not serve Python $python_tag on $(uname -m): make them with 'hyperpod-lifecycle bundle --python $python_tag'"
+        PIP_CONFIG_FILE=/dev/null must "pip could not install hyperpod-lifecycle from $here/wheels" \
+            pip install --no-compile --no-index --find-links "$here/wheels" "hyperpod-lifecycle==$version"
     else
         poll_until "$index_limit" "the package index" index_answers ||
             die "the package index did not answer within $index_limit s: set it in /etc/pip.conf, or upload what 'hyperpod-lifecycle bundle' makes"
-        pip install --no-compile "$here" || die "pip could not install hyperpod-lifecycle from $here; its own lines are above"
+        must "pip could not install hyperpod-lifecycle from $here" pip install --no-compile "$here"
     fi
     rm -rf "$env/tmp"
     : >"$env/.complete" # the last thing: without it the next run starts over
@@ -211,6 +260,30 @@ pip() {
     shift
     "$env/bin/python3" -I "${pip_program[@]}" --isolated --disable-pip-version-check --no-input --no-cache-dir --quiet \
         "$verb" "$@"
+}
+
+# must WHAT COMMAND...: show what it says, and when it fails end with the cause that its lines or its status show.
+must() {
+    local what=$1 said code=0 again="then run on_create.sh again"
+    shift
+    said=$("$@" 2>&1) || code=$?
+    [[ -z $said ]] || printf '%s\n' "$said"
+    ((code != 0)) || return 0
+    ((code <= 128)) ||
+        die "$what: killed by SIG$(kill -l "$code"); look for the reason (such as too little memory) in journalctl -k, $again"
+    case $said in
+        *'[Errno 28]'* | *'[Errno 122]'*) die "$what: no space left in $prefix; make some, $again" ;;
+        *'[Errno 12]'* | *MemoryError*) die "$what: too little memory; end what uses it, $again" ;;
+        *'No matching distribution found'*)
+            said=${said##*No matching distribution found for }
+            [[ $content != wheels ]] || die "no bundled wheels match Python $python_tag on $(uname -m)" \
+                "(pip has none for ${said%%$'\n'*}): upload what" \
+                "'hyperpod-lifecycle bundle --python $python_tag --machine $(uname -m)' makes"
+            die "the package index has none that matches Python $python_tag for ${said%%$'\n'*}:" \
+                "complete it, or upload what 'hyperpod-lifecycle bundle' makes"
+            ;;
+    esac
+    die "$what: see its own lines above"
 }
 
 find_pip() {
@@ -224,10 +297,11 @@ find_pip() {
         command -v apt-get >/dev/null ||
             die "$python has no ensurepip and there is no wheels/pip-*.whl: upload what 'hyperpod-lifecycle bundle' makes"
         say "installing $python_name-venv, because there is no wheels/pip-*.whl and no ensurepip"
-        poll_until "$apt_limit" "apt-get to install $python_name-venv" install_ensurepip ||
+        # Nothing that a package starts may keep our lock.
+        poll_until "$apt_limit" "apt-get to install $python_name-venv" install_ensurepip 9>&- ||
             die "$python_name-venv could not be installed within $apt_limit s: add it to the image, or upload what 'hyperpod-lifecycle bundle' makes"
     fi
-    "$env/bin/python3" -I -m ensurepip >/dev/null || die "ensurepip of $python failed; its own lines are above"
+    must "$python could not install its pip" "$env/bin/python3" -I -m ensurepip
 }
 
 # As module_utils/apt.py of the collection does it: its test is for both.
@@ -327,8 +401,16 @@ keep_users() {
     done
 }
 
+# The options for `env` that leave only what hyperpod-lifecycle may see. Values of others stay out of the command line.
+hidden() {
+    local entry
+    while IFS= read -r -d '' entry; do
+        [[ " ${passed[*]} " == *" ${entry%%=*} "* ]] || printf '%s\0' "--unset=${entry%%=*}"
+    done < <(env --null)
+}
+
 main() {
-    local resource_config arguments beside default signal
+    local resource_config arguments beside default signal hide
     exec </dev/null
     umask 022
     export PATH=$path
@@ -355,6 +437,14 @@ main() {
 
     find_python
     identify
+    open_lock "$@"
+    run group take_lock
+    stop_if_signalled
+    if ((status == 6)); then
+        say "another run holds this node: $(lock_holder); wait until it ends, or give --lock-wait more seconds"
+        exit 6
+    fi
+    ((status == 0)) || exit 1
     run group prepare
     stop_if_signalled
     ((status == 0)) || exit 1
@@ -367,7 +457,10 @@ main() {
     elif [[ -e $beside ]] && ! cmp -s "$beside" "$default"; then
         say "$default is used; the $parameters that was uploaded differs from it"
     fi
-    run process env -i HOME=/root LANG=C.UTF-8 PATH="$path" "$env/bin/hyperpod-lifecycle" apply "${arguments[@]}" "$@"
+    readarray -d '' -t hide < <(hidden)
+    run process env "${hide[@]}" HOME=/root LANG=C.UTF-8 PATH="$path" HYPERPOD_LIFECYCLE_LOCK=9 \
+        "$env/bin/hyperpod-lifecycle" apply "${arguments[@]}" "$@"
+    exec 9>&-
     ((status <= 128 || status == 130)) || # 130 is its own, with its own last line
         say "hyperpod-lifecycle was killed by SIG$(kill -l "$status"): look for the reason in journalctl -k, then run on_create.sh again"
     exit "$status"

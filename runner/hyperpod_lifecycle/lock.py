@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run per node at a time. The kernel drops the lock with the process, so a killed run leaves none behind."""
+"""One run per node at a time. The kernel drops the lock with the process, so a killed run leaves none behind.
+
+``on_create.sh`` takes the lock before it replaces the package and the settings, and hands it over.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 
 POLL_SECONDS = 0.2
 
+#: Names the descriptor of the lock file that on_create.sh has locked.
+HANDED_OVER = "HYPERPOD_LIFECYCLE_LOCK"
+
 
 class LockedError(LifecycleError):
     """Another run holds this node."""
@@ -26,8 +32,7 @@ class LockedError(LifecycleError):
 @contextmanager
 def hold(path: Path, command: str, wait: float, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock at `path`; wait up to `wait` seconds for another run to end, saying once who that is."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _open(path)
     try:
         deadline = time.monotonic() + wait
         told = False
@@ -56,6 +61,17 @@ def holder(path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         # It has the lock and has not written its name yet.
         return "a run that is just starting"
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handed_over = os.environ.pop(HANDED_OVER, "")
+    if not handed_over or not os.path.sameopenfile(own, int(handed_over)):
+        return own
+    os.close(own)
+    os.set_inheritable(int(handed_over), False)  # what a run starts may outlive it
+    return int(handed_over)
 
 
 def _try(descriptor: int) -> bool:

@@ -22,22 +22,35 @@ import pytest
 from machine import Machine, copy_of_this_machine, lines_with
 from polling import wait_for
 
+from hyperpod_lifecycle.environment import KEPT_ENVIRONMENT
+from hyperpod_lifecycle.errors import ExitCode
+
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "runner/hyperpod_lifecycle"
 UPLOAD = Path("/tmp/sagemaker-lifecycle-x/src")  # in the copy of the machine
 LOG = "/var/log/provision/provisioning.log"
 PREFIX = "/opt/hyperpod-lifecycle"
 SETTINGS = "/etc/hyperpod-lifecycle"
 PLATFORM = "/opt/ml/config"
+LOCK = "/run/hyperpod-lifecycle/lock"
+THIS_PYTHON = "{}.{}".format(*sys.version_info)
 PARAMETERS = "provisioning_parameters.json"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="on_create.sh runs as root")
 
 # Takes what it should do from its last argument.
 STAND_IN = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from hyperpod_lifecycle import lock
 
 def main():
     print("apply", sys.argv[1:], flush=True)
+    if sys.argv[1] == "apply":
+        with lock.hold(Path("/run/hyperpod-lifecycle/lock"), "hyperpod-lifecycle apply", 0, print):
+            work()
+
+def work():
     deed, _, value = sys.argv[-1].partition("=")
     if deed == "exit":
         print("a line without end", end="")
@@ -46,7 +59,6 @@ def main():
         print(sorted(os.environ), os.getcwd(), oct(os.umask(0)), os.readlink("/proc/self/fd/0"))
     if deed == "wait":
         def stop(number, frame):
-            time.sleep(0.3)
             print("stopped by", signal.Signals(number).name, flush=True)
             sys.exit(130)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,8 +69,7 @@ def main():
     if deed == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if deed == "leave":
-        if os.fork() == 0:
-            time.sleep(3600)
+        subprocess.Popen(["sleep", "3600"])
 """
 
 
@@ -82,6 +93,7 @@ def stand_in_files(version: str) -> dict[str, str]:
     return {
         "hyperpod_lifecycle/__init__.py": f'__version__ = "{version}"\n',
         "hyperpod_lifecycle/cli.py": STAND_IN,
+        **{f"hyperpod_lifecycle/{name}": (PACKAGE / name).read_text() for name in ("lock.py", "errors.py")},
         f"hyperpod_lifecycle-{version}.dist-info/entry_points.txt": "[console_scripts]\n"
         "hyperpod-lifecycle = hyperpod_lifecycle.cli:main\n",
     }
@@ -101,7 +113,7 @@ class Node(Machine):
     upload: Path
 
     def prepare(self) -> None:
-        for folder in (PREFIX, SETTINGS, "/var/log/provision", PLATFORM, str(UPLOAD.parent)):
+        for folder in (PREFIX, SETTINGS, str(Path(LOCK).parent), "/var/log/provision", PLATFORM, str(UPLOAD.parent)):
             shutil.rmtree(self.path(folder), ignore_errors=True)
         self.upload = self.path(UPLOAD)
         self.upload.mkdir(parents=True)
@@ -204,6 +216,16 @@ def test_apply_depends_on_nothing_of_the_caller(node: Node) -> None:
     )
     assert done.returncode == 0
     assert re.search(r"^\['HOME', 'LANG',( 'LC_CTYPE',)? 'PATH'\] / 0o22 /dev/null$", done.stdout, re.M)
+
+
+def test_proxies_reach_apply(node: Node) -> None:
+    given = {name: f"value-of-{name}" for name in KEPT_ENVIRONMENT}
+    variables = (*(f"{name}={value}" for name, value in given.items()), "OTHER=secret", "BASH_FUNC_f%%=() { :; }")
+    done = node.create("environment", variables=variables)
+    assert done.returncode == 0
+    (line,) = lines_with("'HOME', ", done.stdout.splitlines())
+    names = set(re.findall(r"'([^']+)'", line.partition("]")[0])) - {"LC_CTYPE"}
+    assert names == {"HOME", "LANG", "PATH", *KEPT_ENVIRONMENT}
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
@@ -325,19 +347,91 @@ def test_an_installation_that_was_killed_is_not_used(node: Node) -> None:
     assert "installing" in done.stdout
 
 
-def test_two_at_once_install_once(node: Node) -> None:
-    processes = [node.start("exit=7"), node.start("exit=7")]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
-    assert [process.returncode for process in processes] == [7, 7]
+def test_two_at_once_install_once_and_wait_once(node: Node) -> None:
+    first = node.start("wait")
+    wait_for(lambda: "ready" in node.log, "apply")
+    second = node.start("exit=7")
+    wait_for(lambda: "waiting up to" in node.log, "the second one")
+    node.signal_on_create(signal.SIGTERM)
+    outputs = [process.communicate(timeout=120)[0] for process in (first, second)]
+    assert [first.returncode, second.returncode] == [130, 7]
     assert len(lines_with("installing", outputs)) == 1
-    assert len(lines_with("waiting up to", outputs)) == 1
+    (said,) = lines_with("waiting", outputs[1].splitlines())
+    assert re.search(r"waiting up to 900 s for another run: pid \d+ since 20.*, hyperpod-lifecycle apply$", said)
+
+
+def held(node: Node) -> subprocess.Popen[str]:
+    """A run by hand, with the lock and without anything else."""
+    node.path(LOCK).parent.mkdir(mode=0o700)
+    process = subprocess.Popen(
+        node.command("flock", LOCK, "sh", "-c", "echo held; read until_its_input_ends"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_settings_do_not_change_under_a_run(node: Node) -> None:
+    node.create()
+    shutil.rmtree(node.path(LOCK).parent)
+    kept = node.path(f"{SETTINGS}/inventory/group_vars/all.yml")
+    (node.upload / "inventory/group_vars/all.yml").write_text("a: 2\n")
+    (node.upload / "shared_users.txt").write_text("ada,2001\n")
+    node.use_wheels("1.1")
+    run = held(node)
+    process = node.start("exit=7")
+    wait_for(lambda: "waiting up to" in node.log, "the lock")
+    assert (kept.read_text(), node.path(f"{SETTINGS}/shared_users.txt").exists()) == ("a: 1\n", False)
+    assert (node.current(), node.environments()) == ("1.0", {"1.0"})
+    run.communicate()
+    process.communicate(timeout=120)
+    assert process.returncode == 7
+    assert (kept.read_text(), node.path(f"{SETTINGS}/shared_users.txt").exists()) == ("a: 2\n", True)
+
+
+def test_a_node_that_stays_held_is_an_error_of_its_own(node: Node) -> None:
+    run = held(node)
+    done = node.create("--lock-wait", "0.2")
+    assert done.returncode == ExitCode.LOCKED
+    assert "waiting up to 0.2 s for another run" in done.stdout
+    assert "another run holds this node: a run that is just starting; wait" in done.stdout.splitlines()[-1]
+    run.communicate()
+
+
+def test_who_kills_on_create_leaves_the_lock_to_apply_and_to_nobody_after_it(node: Node) -> None:
+    process = node.start("wait")
+    wait_for(lambda: "ready" in node.log, "apply")
+    node.signal_on_create(signal.SIGKILL)
+    process.wait(timeout=60)
+    assert node.run("flock", "--nonblock", LOCK, "true").returncode == 1, "apply goes on"
+    assert node.run("pkill", "-KILL", "--full", "hyperpod-lifecycle apply").returncode == 0
+    assert node.run("flock", "--wait", "60", LOCK, "true").returncode == 0
 
 
 def test_a_process_left_behind_does_not_hold_it_up(node: Node) -> None:
     done = node.create("leave")
     assert done.returncode == 0
-    assert "left behind" in done.stdout.splitlines()[-1]
+    assert re.search(r"left behind by the run.*: process \d+ \(sleep 3600", done.stdout.splitlines()[-1])
     assert node.log == done.stdout
+    assert node.run("flock", "--nonblock", LOCK, "true").returncode == 0, "it does not hold the node"
+
+
+def test_the_logs_writer_may_be_late(node: Node) -> None:
+    process = node.start("wait")
+    wait_for(lambda: "ready" in node.log, "apply")
+    assert node.run("pkill", "-STOP", "--exact", "tee").returncode == 0
+    # Time as on_create.sh measures it: after what it takes for ten seconds, tee goes on.
+    node.program(
+        "sleep", "echo $1 >>/srv/slept; awk '{ s += $1 } END { exit s < 10 }' /srv/slept && pkill -CONT tee; :"
+    )
+    node.signal_on_create(signal.SIGTERM)
+    output, _ = process.communicate(timeout=300)
+    assert node.path("/srv/slept").exists()
+    assert output.splitlines()[-1] == "stopped by SIGTERM"
+    assert node.log == output
 
 
 def test_apply_that_was_killed_is_said_and_fails(node: Node) -> None:
@@ -393,7 +487,38 @@ def test_wheels_that_do_not_fit_are_named(node: Node) -> None:
     own.rename(own.with_name("hyperpod_lifecycle-1.0-cp27-none-any.whl"))
     done = node.create()
     assert done.returncode == 1
-    assert "do not serve Python" in done.stdout.splitlines()[-1]
+    assert f"no bundled wheels match Python {THIS_PYTHON} on " in done.stdout.splitlines()[-1]
+    assert "(pip has none for hyperpod-lifecycle==1.0)" in done.stdout.splitlines()[-1]
+
+
+def test_a_full_disk_is_not_taken_for_wheels_that_do_not_fit(node: Node) -> None:
+    files = stand_in_files("1.0") | {"hyperpod_lifecycle/large": "0" * 3_000_000}
+    write_wheel(node.upload / "wheels", "hyperpod_lifecycle", "1.0", files)
+    node.path(PREFIX).mkdir()
+    assert node.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", PREFIX).returncode == 0
+    done = node.create()
+    assert done.returncode == 1
+    assert f"no space left in {PREFIX}" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        ("kill -KILL $$", "killed by SIGKILL"),
+        ("echo MemoryError; exit 2", "too little memory"),
+        ("echo 'Wheel is invalid'; exit 1", "see its own lines above"),
+    ],
+)
+def test_how_pip_failed_is_told(node: Node, deed: str, said: str) -> None:
+    (wheel,) = (node.upload / "wheels").glob("pip-*.whl")
+    wheel.unlink()
+    wheel.mkdir()
+    (wheel / "pip").mkdir()
+    (wheel / "pip/__main__.py").write_text(f"import os; os.execl('/bin/sh', 'sh', '-c', {deed!r})")
+    done = node.create()
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert f"pip could not install hyperpod-lifecycle from {UPLOAD}/wheels: {said}" in last
 
 
 def test_a_newer_python_is_found_beside_an_old_one(node: Node) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -83,6 +84,23 @@ def test_a_child_does_not_inherit_it(path: Path) -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_on_create_hands_its_lock_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parent.mkdir()
+    with path.open("w+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.set_inheritable(file.fileno(), True)
+        monkeypatch.setenv(lock.HANDED_OVER, str(file.fileno()))
+        handed_over = os.dup(file.fileno())  # the run closes its own
+        with lock.hold(path, "mine", 0, pytest.fail):
+            assert json.loads(path.read_text())["command"] == "mine"
+            assert not os.get_inheritable(file.fileno())
+            assert lock.HANDED_OVER not in os.environ
+            with pytest.raises(lock.LockedError), lock.hold(path, "another", 0, pytest.fail):
+                pytest.fail("it is not theirs")
+        os.dup2(handed_over, file.fileno())
+        os.close(handed_over)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
