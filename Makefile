@@ -67,8 +67,11 @@ sanity: venv ## Ansible's own checks of the collection: ansible-test and galaxy-
 bench: venv ## Measure what README says
 	$(SUDO) $(BIN)/python bench/run.py
 
-bundle: venv ## The folder to upload to S3, in dist/upload
-	$(BIN)/hyperpod-lifecycle bundle dist/upload
+# Your own folder, with inventory, users and provisioning_parameters.json.
+SITE := .
+
+bundle: venv ## The folder to upload to S3, in dist/upload; SITE=DIR takes your files from there
+	$(BIN)/hyperpod-lifecycle bundle dist/upload --site $(SITE)
 
 docs: venv ## Write the generated parts of the documentation
 	$(BIN)/python dev/generate_docs.py

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.parser import Parser
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 
+#: The list of the files that a bundle has made, for ``sha256sum --check``.
+SUMS = "SHA256SUMS"
 MACHINES = ("x86_64", "aarch64")
 #: Wheels for these versions of glibc; 2.34 runs on Ubuntu 22.04 and everything newer.
 GLIBC_MINORS = range(34, 16, -1)
@@ -39,25 +41,28 @@ def build(
     machine: str = "x86_64",
     checkout: Path | None = None,
     *,
-    inventory: Path | None = None,
-    provisioning_parameters: Path | None = None,
+    site: Path | None = None,
     packages: Sequence[str] = (),
     say: Callable[[str], object] = lambda _: None,
 ) -> Path:
-    """Make or replace the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has.
+    """Make or renew the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has.
 
-    A list of users (``shared_users.txt`` or ``.yaml``) beside the inventory goes along.
-    `packages` are further packages to bring, as pip names them.
+    `site` is the user's own folder: of it go along ``inventory``, a list of users (``shared_users.txt`` or ``.yaml``)
+    and ``provisioning_parameters.json``; by default it is the checkout. What the user has put into `dest`, or changed
+    there, stays. `packages` are further packages to bring, as pip names them.
     """
     checkout = checkout or _checkout()
+    site = site or checkout
+    if not site.is_dir():
+        raise BundleError(f"{site} is not a folder: name the one that holds your inventory")
     if machine not in MACHINES:
         raise BundleError(f"machine {machine!r} is not known; known: {', '.join(MACHINES)}")
     if not python_versions:
         raise BundleError("no Python version given: name those of the nodes, such as 3.10")
     if importlib.util.find_spec("pip") is None:
         raise BundleError(f"{sys.executable} has no pip to fetch the wheels: make the bundle where pip is installed")
-    if dest.exists() and not _replaceable(dest):
-        raise BundleError(f"{dest} holds something that is not a bundle: name an empty or a new folder")
+    if not _renewable(dest):
+        raise BundleError(f"{dest} is not empty and has no {SUMS} of a bundle: name an empty or a new folder")
 
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as scratch:
@@ -72,15 +77,13 @@ def build(
             for wheel in wheels(_requirements(own) + extra, version, machine, say):
                 shutil.copy2(wheel, wheelhouse)
         shutil.copy2(checkout / "on_create.sh", folder)
-        inventory = inventory or checkout / "inventory"
-        shutil.copytree(inventory, folder / "inventory")
-        for path in users.files(inventory.parent):
-            shutil.copyfile(path, folder / path.name)
-        if provisioning_parameters:
-            shutil.copyfile(provisioning_parameters, folder / "provisioning_parameters.json")
-        if dest.exists():
-            dest.rename(Path(scratch, "old"))
-        folder.rename(dest)
+        own_inventory = site / "inventory"
+        shutil.copytree(own_inventory if own_inventory.is_dir() else checkout / "inventory", folder / "inventory")
+        for path in (*users.files(site), site / "provisioning_parameters.json"):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+        for kept in _renew(dest, folder):
+            say(f"kept {kept}, which was changed there; remove it to have the bundle's own")
     return dest
 
 
@@ -91,9 +94,55 @@ def _checkout() -> Path:
     return root
 
 
-def _replaceable(dest: Path) -> bool:
-    names = {path.name for path in dest.iterdir()} if dest.is_dir() else {"a file"}
-    return not names or names >= {"on_create.sh", "wheels"}
+def _renewable(dest: Path) -> bool:
+    return not dest.exists() or (dest.is_dir() and ((dest / SUMS).is_file() or not any(dest.iterdir())))
+
+
+def _renew(dest: Path, new: Path) -> list[Path]:
+    """Move the files of `new` into `dest` and remove those of the bundle before; returns what the user has changed.
+
+    The list of files names old and new ones until all is done, so that the next run goes on after one that was killed.
+    """
+    dest.mkdir(exist_ok=True)
+    sums = dest / SUMS
+    old = set(sums.read_text().splitlines()) if sums.exists() else set()
+    made = set(_sums(new, (path for path in new.rglob("*") if path.is_file())))
+    _write(sums, old | made)
+    kept = []
+    for name in sorted(_names(old | made)):
+        target = dest / name
+        if target.is_file() and not {*_sums(dest, [target])} & (old | made):
+            kept.append(target)
+        elif name in _names(made):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (new / name).replace(target)
+        else:
+            target.unlink(missing_ok=True)
+            _remove_empty(target.parent, dest)
+    _write(sums, made)
+    return kept
+
+
+def _sums(root: Path, files: Iterable[Path]) -> Iterator[str]:
+    """As ``sha256sum`` prints them."""
+    for path in files:
+        yield f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(root)}"
+
+
+def _names(sums: Iterable[str]) -> set[str]:
+    return {line.partition("  ")[2] for line in sums}
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    new = path.with_name(f".{path.name}.new")
+    new.write_text("".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.partition("  ")[2])))
+    new.replace(path)
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    while folder != root and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _own_wheel(checkout: Path, wheels: Path) -> Path:

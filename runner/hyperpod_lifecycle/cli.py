@@ -308,17 +308,13 @@ def bundle(
         ),
     ] = None,
     machine: Annotated[Machine, typer.Option(help="Architecture of the nodes.")] = Machine.X86_64,
-    inventory: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", exists=True, file_okay=False, help="Your settings, to go into the folder."),
-    ] = None,
-    provisioning_parameters: Annotated[
+    site: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
+            metavar="DIR",
             exists=True,
-            dir_okay=False,
-            help="Your provisioning_parameters.json, to go along.",
+            file_okay=False,
+            help="Folder with your inventory, users and parameters.",
         ),
     ] = None,
 ) -> None:
@@ -329,8 +325,7 @@ def bundle(
         dest,
         python or ["3.10", "3.12"],
         machine.value,
-        inventory=inventory,
-        provisioning_parameters=provisioning_parameters,
+        site=site,
         say=lambda line: print(line, flush=True),
     )
     print(f"made {made}")

@@ -44,7 +44,7 @@ class Machine:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=300,
+            timeout=600,
         )
 
     def processes(self) -> list[str]:

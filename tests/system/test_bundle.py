@@ -51,7 +51,8 @@ def folder(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_holds_what_a_node_needs(folder: Path) -> None:
-    assert {path.name for path in folder.iterdir()} == {"on_create.sh", "inventory", "wheels"}
+    assert {path.name for path in folder.iterdir()} == {"on_create.sh", "inventory", "wheels", bundle.SUMS}
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", bundle.SUMS], cwd=folder, check=True)
     assert (folder / "on_create.sh").stat().st_mode & 0o111
     assert len(list((folder / "wheels").glob("hyperpod_lifecycle-*.whl"))) == 1
     assert len(list((folder / "wheels").glob("pip-*.whl"))) == 1
@@ -77,21 +78,76 @@ def test_the_same_checkout_gives_the_same_bytes(folder: Path, checkout: Path, tm
     assert contents(bundle.build(again, [THIS_PYTHON], checkout=checkout)) == contents(folder)
 
 
+def test_what_the_user_put_into_it_stays(checkout: Path, tmp_path: Path) -> None:
+    site = tmp_path / "mine"
+    (site / "inventory/group_vars").mkdir(parents=True)
+    for name in ("gone", "login"):
+        (site / f"inventory/group_vars/{name}.yml").write_text("slurm_log_size: 1M\n")
+    (site / "provisioning_parameters.json").write_text("{}")
+    made = bundle.build(tmp_path / "upload", [THIS_PYTHON], checkout=checkout, site=site)
+    own = {
+        "shared_users.txt": "ada,2001\n",
+        "provisioning_parameters.json": '{"version": "1.0.0"}',
+        "inventory/group_vars/login.yml": "slurm_log_size: 2M\n",
+        "inventory/files/rds.pem": "a certificate",
+        "notes/later": "",
+    }
+    for name, text in own.items():
+        (made / name).parent.mkdir(exist_ok=True)
+        (made / name).write_text(text)
+    (made / "empty").mkdir()
+    (site / "inventory/group_vars/gone.yml").unlink()
+    (site / "inventory/group_vars/controller.yml").write_text("slurm_log_size: 3M\n")
+    said: list[str] = []
+    for _ in range(2):
+        said.clear()
+        bundle.build(made, [THIS_PYTHON], checkout=checkout, site=site, say=said.append)
+        assert {name: (made / name).read_text() for name in own} == own
+        assert (made / "empty").is_dir()
+        assert not (made / "inventory/group_vars/gone.yml").exists()
+        assert (made / "inventory/group_vars/controller.yml").exists()
+        assert [line.partition(",")[0] for line in said] == [
+            f"kept {made}/inventory/group_vars/login.yml",
+            f"kept {made}/provisioning_parameters.json",
+        ]
+
+
+def test_a_bundle_that_was_killed_goes_on(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bundle.build(tmp_path / "upload", [THIS_PYTHON], checkout=checkout)
+    expected = contents(made)
+    site = tmp_path / "before"
+    (site / "inventory").mkdir(parents=True)
+    (site / "inventory/old.yml").write_text("a: 1\n")
+    bundle.build(made, [THIS_PYTHON], checkout=checkout, site=site)
+
+    def killed(self: Path, target: Path) -> Path:
+        if target.name == "on_create.sh":
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bundle.build(made, [THIS_PYTHON], checkout=checkout)
+    monkeypatch.setattr(Path, "replace", replace)
+    assert contents(bundle.build(made, [THIS_PYTHON], checkout=checkout)) == expected
+
+
 def test_replaces_a_bundle_and_nothing_else(checkout: Path, tmp_path: Path) -> None:
-    parameters = tmp_path / "mine.json"
-    parameters.write_text("{}")
     (tmp_path / "upload").mkdir()
     made = bundle.build(tmp_path / "upload", [THIS_PYTHON], checkout=checkout)
     shutil.copytree(checkout / "inventory", tmp_path / "inventory")
     (tmp_path / "shared_users.txt").write_text("ada,2001\n")
-    own = {"inventory": tmp_path / "inventory", "provisioning_parameters": parameters}
-    bundle.build(made, [THIS_PYTHON], checkout=checkout, **own)
+    (tmp_path / "provisioning_parameters.json").write_text("{}")
+    bundle.build(made, [THIS_PYTHON], checkout=checkout, site=tmp_path)
     assert (made / "provisioning_parameters.json").read_text() == "{}"
     assert (made / "shared_users.txt").read_text() == "ada,2001\n"
-    (made / "on_create.sh").unlink()
-    with pytest.raises(LifecycleError, match="not a bundle"):
+    (made / bundle.SUMS).unlink()
+    with pytest.raises(LifecycleError, match="no SHA256SUMS of a bundle"):
         bundle.build(made, [THIS_PYTHON], checkout=checkout)
-    assert {path.name for path in tmp_path.iterdir()} == {"mine.json", "upload", "inventory", "shared_users.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("provisioning_parameters.json", "upload", "inventory", "shared_users.txt")
+    }
 
 
 def test_names_the_machines_it_knows(checkout: Path, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ PREFIX = "/opt/hyperpod-lifecycle"
 SETTINGS = "/etc/hyperpod-lifecycle"
 PLATFORM = "/opt/ml/config"
 LOCK = "/run/hyperpod-lifecycle/lock"
+LIMIT = 600  # seconds, for what would never end
 THIS_PYTHON = "{}.{}".format(*sys.version_info)
 PARAMETERS = "provisioning_parameters.json"
 
@@ -309,7 +310,7 @@ def test_the_command_stays_when_the_folder_vanishes(node: Node) -> None:
     wait_for(lambda: "ready" in node.log, "apply")
     shutil.rmtree(node.upload.parent)
     node.signal_on_create(signal.SIGTERM)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=LIMIT) == 130
     assert node.run("/usr/local/bin/hyperpod-lifecycle", "plan").stdout == "apply ['plan']\n"
 
 
@@ -318,7 +319,7 @@ def test_a_signal_reaches_apply_and_leaves_no_child(node: Node, number: signal.S
     process = node.start("wait")
     wait_for(lambda: "ready" in node.log, "apply")
     node.signal_on_create(number)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert output.splitlines()[-1] == f"stopped by {number.name}"
     assert node.log == output
@@ -329,7 +330,7 @@ def test_a_signal_while_installing_leaves_no_child(node: Node) -> None:
     process = node.start()
     wait_for(lambda: lines_with("pip", node.processes()), "pip")
     node.signal_on_create(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert "stopped by SIGTERM" in output.splitlines()[-1]
     assert node.processes() == []
@@ -340,7 +341,7 @@ def test_an_installation_that_was_killed_is_not_used(node: Node) -> None:
     process = node.start()
     wait_for(lambda: list(node.path(PREFIX).glob("*/lib/python3*/site-packages/hyperpod_lifecycle")), "files of ours")
     node.run("sh", "-c", "kill -9 -1")
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT)
     assert not node.path("/usr/local/bin/hyperpod-lifecycle").exists()
     done = node.create("exit=7")
     assert done.returncode == 7
@@ -353,7 +354,7 @@ def test_two_at_once_install_once_and_wait_once(node: Node) -> None:
     second = node.start("exit=7")
     wait_for(lambda: "waiting up to" in node.log, "the second one")
     node.signal_on_create(signal.SIGTERM)
-    outputs = [process.communicate(timeout=120)[0] for process in (first, second)]
+    outputs = [process.communicate(timeout=LIMIT)[0] for process in (first, second)]
     assert [first.returncode, second.returncode] == [130, 7]
     assert len(lines_with("installing", outputs)) == 1
     (said,) = lines_with("waiting", outputs[1].splitlines())
@@ -387,7 +388,7 @@ def test_settings_do_not_change_under_a_run(node: Node) -> None:
     assert (kept.read_text(), node.path(f"{SETTINGS}/shared_users.txt").exists()) == ("a: 1\n", False)
     assert (node.current(), node.environments()) == ("1.0", {"1.0"})
     run.communicate()
-    process.communicate(timeout=120)
+    process.communicate(timeout=LIMIT)
     assert process.returncode == 7
     assert (kept.read_text(), node.path(f"{SETTINGS}/shared_users.txt").exists()) == ("a: 2\n", True)
 
@@ -405,7 +406,7 @@ def test_who_kills_on_create_leaves_the_lock_to_apply_and_to_nobody_after_it(nod
     process = node.start("wait")
     wait_for(lambda: "ready" in node.log, "apply")
     node.signal_on_create(signal.SIGKILL)
-    process.wait(timeout=60)
+    process.wait(timeout=LIMIT)
     assert node.run("flock", "--nonblock", LOCK, "true").returncode == 1, "apply goes on"
     assert node.run("pkill", "-KILL", "--full", "hyperpod-lifecycle apply").returncode == 0
     assert node.run("flock", "--wait", "60", LOCK, "true").returncode == 0
@@ -428,7 +429,7 @@ def test_the_logs_writer_may_be_late(node: Node) -> None:
         "sleep", "echo $1 >>/srv/slept; awk '{ s += $1 } END { exit s < 10 }' /srv/slept && pkill -CONT tee; :"
     )
     node.signal_on_create(signal.SIGTERM)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=LIMIT)
     assert node.path("/srv/slept").exists()
     assert output.splitlines()[-1] == "stopped by SIGTERM"
     assert node.log == output
@@ -460,7 +461,7 @@ def test_from_source_it_waits_for_the_package_index(node: Node) -> None:
     process = node.start("exit=7")
     wait_for(lambda: "waiting up to" in node.log, "the wait")
     write_wheel(node.path("/srv/index"), "ansible_runner", "1.0", {})
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 7, output
     (node.upload / PARAMETERS).write_text("{}")
     assert "installing" not in node.create().stdout
@@ -478,7 +479,7 @@ def test_from_source_without_ensurepip_it_waits_for_the_package_lock(node: Node)
     process = node.start("exit=7")
     wait_for(lambda: "waiting up to" in node.log, "the wait")
     node.path("/srv/free").touch()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 7, output
 
 

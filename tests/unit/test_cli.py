@@ -141,8 +141,7 @@ def test_json_is_alone_on_standard_output(command: Command, applied: list[run.Op
         ["bundle", "there", "--python", "abc"],
         ["bundle", "there", "--python", "3.12.1"],
         ["bundle", "there", "--machine", "vax"],
-        ["bundle", "there", "--inventory", "/no/such/place"],
-        ["bundle", "there", "--provisioning-parameters", "/no/such/place"],
+        ["bundle", "there", "--site", "/no/such/place"],
     ],
 )
 def test_a_wrong_command_line_is_a_usage_error(
@@ -287,10 +286,8 @@ def test_bundle_hands_on_its_options(command: Command, monkeypatch: pytest.Monke
         return tmp_path
 
     monkeypatch.setattr("hyperpod_lifecycle.bundle.build", build)
-    assert command("bundle", "there", "--python", "3.10", "--python", "3.11").code == 0
-    assert asked == [
-        ((Path("there"), ["3.10", "3.11"], "x86_64"), {"inventory": None, "provisioning_parameters": None})
-    ]
+    assert command("bundle", "there", "--python", "3.10", "--python", "3.11", "--site", str(tmp_path)).code == 0
+    assert asked == [((Path("there"), ["3.10", "3.11"], "x86_64"), {"site": tmp_path})]
 
 
 def test_without_a_checkout_lab_says_what_it_needs(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
