@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from email.message import Message
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 import yaml
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import MariaDB
-from ansible_collections.hyperpod.lifecycle.plugins.modules import apt_source
+from ansible_collections.hyperpod.lifecycle.plugins.modules import apt_source, shared_folder
 
 ROLES = Path(__file__).parents[2] / "collection/roles"
 FILES = sorted(ROLES.glob("*/tasks/*.yml"))
@@ -54,3 +57,31 @@ def test_why_a_database_does_not_answer(said: str, remedy: str) -> None:
     text = server.silence(5, ConnectionError(said))
     assert remedy in text
     assert ("security group" in text) is (remedy == "security group")
+
+
+@pytest.mark.parametrize(
+    ("number", "attempts"), [(errno.EACCES, 1), (errno.EROFS, 1), (errno.ENOSPC, 1), (errno.ENOLCK, 1), (errno.EIO, 4)]
+)
+def test_a_shared_folder_is_tried_again_only_where_that_may_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, attempts: int
+) -> None:
+    answers = [OSError(number, os.strerror(number))] * 3 + [OSError(errno.EACCES, "then")]
+    asked = []
+
+    def limited(function: object, seconds: float) -> None:
+        asked.append(seconds)
+        raise answers[len(asked) - 1]
+
+    monkeypatch.setattr(shared_folder, "limited", limited)
+    monkeypatch.setattr(shared_folder, "pause", lambda seconds: None)
+    with pytest.raises(OSError, match="then" if attempts > 1 else os.strerror(number)):
+        shared_folder.usable({"path": str(tmp_path), "user": "root", "trusted": True, "wait_seconds": 1000}, False)
+    assert len(asked) == attempts
+
+
+def test_a_folder_with_locks_that_do_not_hold_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mount = mounts.Mount(1, 0, "/", "/", "ext4", "/dev/a", [])
+    monkeypatch.setattr(shared_folder, "judge", lambda path, trusted: mount)
+    monkeypatch.setattr(shared_folder, "probe", lambda *_: "two processes get one lock there")
+    with pytest.raises(Fault, match="two processes"):
+        shared_folder.usable({"path": str(tmp_path), "user": "root", "trusted": True, "wait_seconds": 1000}, False)

@@ -30,7 +30,7 @@ options:
     type: int
     default: 60
   remedy:
-    description: What the message should say at its end.
+    description: What the message says at its end where the folder is not shared, or access to it is denied.
     type: str
     required: true
 attributes:
@@ -52,6 +52,7 @@ source:
   returned: success
 """
 
+import errno
 import fcntl
 import os
 import pwd
@@ -67,6 +68,13 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 ATTEMPT_SECONDS = 30
+#: What another attempt does not heal, and what to do; empty for the caller's remedy.
+FINAL = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP), ""),
+    **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), "use a file system that has locks"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "delete files there, or enlarge it"),
+    errno.EROFS: "mount it read-write",
+}
 
 
 def wake(path):
@@ -125,6 +133,26 @@ def judge(path, trusted):
     return mount
 
 
+def usable(wanted, check_mode):
+    """The mount, as soon as the folder can be used. OSError if it cannot, at once where another attempt is no help."""
+    path, kind = wanted["path"], f"probe-{wanted['user']}"
+    deadline = time.monotonic() + wanted["wait_seconds"]
+    while True:
+        try:
+            real = limited(lambda: wake(path), ATTEMPT_SECONDS)
+            mount = judge(real, wanted["trusted"])
+            user = pwd.getpwnam(wanted["user"])
+            said = "" if check_mode else limited(partial(probe, real, kind, user), ATTEMPT_SECONDS)
+        except OSError as error:
+            if error.errno in FINAL or time.monotonic() >= deadline:
+                raise
+        else:
+            if said:
+                raise Fault(said)
+            return mount
+        pause(0.5)
+
+
 def main():
     """Entry point."""
     module = AnsibleModule(
@@ -140,25 +168,14 @@ def main():
     path, remedy = module.params["path"], module.params["remedy"]
     if module.check_mode and not os.path.isdir(path):
         module.exit_json(source="", msg=f"{path} is not there yet")
-    kind = f"probe-{module.params['user']}"
-    limit = module.params["wait_seconds"]
-    deadline = time.monotonic() + limit
-    while True:
-        try:
-            real = limited(lambda: wake(path), ATTEMPT_SECONDS)
-            mount = judge(real, module.params["trusted"])
-            user = pwd.getpwnam(module.params["user"])
-            said = "" if module.check_mode else limited(partial(probe, real, kind, user), ATTEMPT_SECONDS)
-        except (Fault, KeyError) as fault:
-            module.fail_json(msg=f"{path} cannot be shared by several controllers: {fault}; {remedy}")
-        except OSError as error:
-            said = error.strerror or str(error)
-        if not said:
-            module.exit_json(source=mount.source)
-        if time.monotonic() >= deadline:
-            who = module.params["user"]
-            module.fail_json(msg=f"{path}: {who} cannot use it after {limit} s: {said}; {remedy}")
-        pause(0.5)
+    try:
+        mount = usable(module.params, module.check_mode)
+    except (Fault, KeyError) as fault:
+        module.fail_json(msg=f"{path} cannot be shared by several controllers: {fault}; {remedy}")
+    except OSError as error:
+        remedy = FINAL.get(error.errno, "see the state of the file server, and dmesg") or remedy
+        module.fail_json(msg=f"{path}: {module.params['user']} cannot use it: {error.strerror or error}; {remedy}")
+    module.exit_json(source=mount.source)
 
 
 if __name__ == "__main__":
