@@ -25,6 +25,7 @@ def test_a_download_that_a_server_refuses_is_not_tried_again(path: Path) -> None
     for task in yaml.safe_load(path.read_text()):
         if "ansible.builtin.get_url" in task and "until" in task:
             assert f"{task['register']}.status_code | default(0) in [401, 403, 404, 410]" in task["until"]
+            assert "random" in str(task["delay"]), "all nodes of a cluster would come back at one moment"
 
 
 @pytest.mark.parametrize(("code", "requests"), [(404, 1), (403, 1), (503, 4)])
@@ -38,7 +39,7 @@ def test_a_key_that_a_server_refuses_is_not_asked_for_again(
         raise HTTPError(url, code, "no", Message(), None)
 
     monkeypatch.setattr(apt_source, "open_url", refuse)
-    monkeypatch.setattr(apt_source.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(apt_source, "pause", lambda seconds: None)
     with pytest.raises(Fault, match=f"https://example.com/key: HTTP Error {code}"):
         apt_source.download("https://example.com/key", 4)
     assert len(asked) == requests

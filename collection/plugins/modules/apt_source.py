@@ -61,7 +61,6 @@ EXAMPLES = r"""
 
 RETURN = r""" # """
 
-import time
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -70,6 +69,7 @@ from ansible.module_utils.urls import open_url
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import openpgp
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 SOURCES = Path("/etc/apt/sources.list.d")
 KEYRINGS = Path("/etc/apt/keyrings")
@@ -102,7 +102,7 @@ def download(url, attempts):
         except OSError as error:
             fault = f"{url}: {error}"
         if attempt < attempts - 1:
-            time.sleep(PAUSE_SECONDS * 2**attempt)
+            pause(PAUSE_SECONDS * 2**attempt)
     raise Fault(f"the key of the repository cannot be had, {attempts} times: {fault}")
 
 
