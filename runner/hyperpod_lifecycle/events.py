@@ -223,8 +223,9 @@ def reason(result: Mapping[str, Any]) -> str:
         output = str(result.get("stdout") or result.get("module_stdout") or "")
         tail = [line.strip() for line in output.splitlines() if line.strip()][-3:]
     said = [line for line in tail if line not in message]
-    if result.get("url") and result.get("response"):  # how a download says nothing of either
-        message = f"{message}: {result['url']}: {result['response']}"
+    for key in ("url", "response"):  # a download that fails says nothing of either
+        if result.get(key) and str(result[key]) not in message:
+            message = f"{message}: {result[key]}"
     if "non-zero return code" in message:  # how the command modules say it, in words that differ by version
         message = f"return code {result.get('rc')}"
     return " | ".join(filter(None, [message, *said])) or "the module gave no reason"

@@ -151,6 +151,14 @@ def test_no_report_is_an_error_that_says_what_to_do(tmp_path: Path, content: str
         ({"_ansible_no_log": True, "msg": "secret"}, "its result is hidden (no_log)"),
         ({}, "the module gave no reason"),
         (
+            {"msg": "Request failed: <urlopen error timed out>", "url": "http://x/a"},
+            "Request failed: <urlopen error timed out>: http://x/a",
+        ),
+        (
+            {"msg": "the checksum of http://x/a did not match", "url": "http://x/a"},
+            "the checksum of http://x/a did not match",
+        ),
+        (
             {"msg": "Request failed", "url": "http://x/a", "response": "HTTP Error 404: Not Found"},
             "Request failed: http://x/a: HTTP Error 404: Not Found",
         ),

@@ -140,7 +140,7 @@ def test_main_is_a_table_of_contents(role: Path) -> None:
         # What need not succeed is one block; its failure ends the run only if the user wants that.
         (concern,) = contents
         (verdict,) = concern["rescue"]
-        assert verdict["when"] == f"{role.name}_required"
+        assert verdict["hyperpod.lifecycle.verdict"] == {"required": f"{{{{ {role.name}_required }}}}"}
         assert verdict["tags"] == phases
         contents = concern["block"]
     for task in contents:

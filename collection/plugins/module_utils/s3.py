@@ -21,7 +21,8 @@ def _aws(*words):
     if status == 127:
         raise Fault("the aws command is not installed; the HyperPod image has it, elsewhere install the AWS CLI")
     if status:
-        raise Fault(f"aws s3 {words[0]}: {(errors or said).strip()[-600:]}")
+        urls = " ".join(word for word in words if is_url(word))
+        raise Fault(f"aws s3 {words[0]} {urls}: {(errors or said).strip()[-600:]}")
     return said
 
 
