@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from hyperpod_lifecycle import plan
 from hyperpod_lifecycle.cluster import Node, load
 from hyperpod_lifecycle.environment import clean_environment
 from hyperpod_lifecycle.errors import InputError
-from hyperpod_lifecycle.question import SITE, ask
+from hyperpod_lifecycle.question import PROGRAM, SITE, Answer, ask
 
 
 def node(name: str) -> Node:
@@ -109,6 +110,17 @@ def test_nothing_of_the_callers_environment_reaches_the_plan(
     monkeypatch.setenv("PYTHONPATH", "/no/such/place")
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", "/no/such/place")
     assert make("muscle-2", source(node="muscle-2")).node == "muscle-2"
+
+
+def test_the_playbook_runs_in_the_process_that_has_answered(
+    ansible: Callable[..., Any], source: Callable[..., Path], tmp_path: Path
+) -> None:
+    arguments = [tmp_path / "answer.json", "", "-i", source(node="brain-1"), "--check", "--tags", "platform", SITE]
+    done = ansible(*PROGRAM, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    roles = {play.name for play in Answer.read(tmp_path / "answer.json").plays if play.matches}
+    assert roles == set(re.findall(r"PLAY \[(\w+)\]", done.stdout))
+    assert "failed=0" in done.stdout, "each role's argument spec was checked"
 
 
 def test_plan_passes_on_what_ansible_says(source: Callable[..., Path]) -> None:

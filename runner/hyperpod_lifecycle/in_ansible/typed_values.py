@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ansible.template
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.template import Templar
@@ -24,6 +25,10 @@ from hyperpod_lifecycle.variable_files import origin
 
 #: Keys of an option that a validator of one value must not see.
 _NOT_OF_THE_VALUE = ("required", "description", "default")
+
+
+#: Since 2.19 what may have templates is read as such.
+_TRUSTED = {"trusted_as_template": True} if hasattr(ansible.template, "trust_as_template") else {}
 
 
 @dataclass
@@ -75,7 +80,8 @@ def truth(value: Any) -> bool:
 def _defaults(roles: Path, loader: Any) -> Mapping[str, Any]:
     defaults: dict[str, Any] = {}
     for path in sorted(roles.glob("*/defaults/main.yml")):
-        defaults |= loader.load_from_file(str(path)) or {}
+        # The loader keeps what it has read, so this must be what the role itself reads afterwards.
+        defaults |= loader.load_from_file(str(path), **_TRUSTED) or {}
     return defaults
 
 
