@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ CONTRACT = "platform"
 class Form:
     """The form of an option's texts, from `meta/patterns.yml`: argument specs have no word for it."""
 
-    pattern: str = ".*"
+    pattern: str | Sequence[str] = ".*"  #: or several, of which one must fit
     remedy: str = ""
     placeholders: bool = False  #: ``${…}`` and the like mean something to the program that reads them
 
     def fits(self, text: str) -> bool:
-        return re.fullmatch(self.pattern, text, re.DOTALL) is not None
+        patterns = [self.pattern] if isinstance(self.pattern, str) else self.pattern
+        return any(re.fullmatch(pattern, text, re.DOTALL) for pattern in patterns)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Option:
     role: str
     spec: Mapping[str, Any] = field(default_factory=dict)  #: as in the argument spec
     form: Form = Form()
+    parts: Mapping[str, Form] = field(default_factory=dict)  #: by the name of a suboption
+
+    def form_at(self, key: str) -> Form:
+        """The form of a text in the value, to which a key such as ``[0].mount_path`` leads."""
+        names = re.findall(r"\.(\w+)", key)
+        return self.parts.get(names[-1], Form()) if names else self.form
 
     @property
     def type(self) -> str:
@@ -67,7 +74,10 @@ def declared(roles: Path) -> Declared:
         forms = _load(patterns) if patterns.is_file() else {}
         for entry_point in _load(path)["argument_specs"].values():
             for name, spec in entry_point.get("options", {}).items():
-                found[name] = Option(role, spec, Form(**forms.get(name, {})))
+                parts = {
+                    key.rpartition(".")[2]: Form(**form) for key, form in forms.items() if key.startswith(f"{name}.")
+                }
+                found[name] = Option(role, spec, Form(**forms.get(name, {})), parts)
     return found
 
 

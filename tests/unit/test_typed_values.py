@@ -142,6 +142,36 @@ def test_texts_have_the_form_that_their_role_declares(role: Path) -> None:
 ROLES = ROOT / "collection/roles"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("fsx_openzfs_options", ["noatime", "nfsvers=4.1", "x-systemd.mount-timeout=90", "nofail"], ""),
+        ("fsx_openzfs_options", ["noatme"], "fsx_openzfs_options[0]: found noatme; write one mount option of NFS"),
+        ("fsx_openzfs_options", ["noatime,hard"], "found noatime,hard; write one mount option"),
+        ("fsx_openzfs_options", ["nconnect=17"], "found nconnect=17"),
+        ("fsx_lustre_options", ["noatime", "flock", "user_xattr", "lazystatfs"], ""),
+        ("fsx_lustre_options", ["flok"], "fsx_lustre_options[0]: found flok"),
+        ("fsx_lustre_options", ["nconnect=16"], "found nconnect=16"),
+        ("fsx_more_file_systems", [{"mount_path": "/data/"}], ""),
+        (
+            "fsx_more_file_systems",
+            [{"mount_path": "/fsx/../x"}],
+            "fsx_more_file_systems[0].mount_path: found /fsx/../x",
+        ),
+        ("fsx_more_file_systems", [{"mount_path": "/data", "dns_name": "https://fs-1.example"}], "DNS name"),
+        ("fsx_more_file_systems", [{"mount_path": "/data", "options": ["noatme"]}], "options[0]: found noatme"),
+        ("homes_root", "/fsx/homes/", ""),
+        ("homes_root", "fsx", "homes_root: found fsx"),
+    ],
+)
+def test_texts_of_storage(name: str, value: Any, found: str) -> None:
+    if name == "fsx_more_file_systems":
+        value = [{"kind": "openzfs", "dns_name": "fs-1.example", **each} for each in value]
+    problems = "\n".join(map(str, check({name: value}, ROLES).problems))
+    assert found in problems
+    assert bool(found) is bool(problems)
+
+
 def test_forms_are_of_options_that_there_are_and_fit_their_defaults() -> None:
     options = declared(ROLES)
     defaults: dict[str, Any] = {}
@@ -150,7 +180,9 @@ def test_forms_are_of_options_that_there_are_and_fit_their_defaults() -> None:
     plain = {name: value for name, value in defaults.items() if "{{" not in json.dumps(value)}
     for path in ROLES.glob("*/meta/patterns.yml"):
         for name, form in yaml.safe_load(path.read_text()).items():
-            assert options[name].role == path.parents[1].name
+            option, _, part = name.partition(".")
+            assert options[option].role == path.parents[1].name
+            assert not part or part in options[option].spec["options"]
             assert "pattern" not in form or form["remedy"]
     assert not check(plain, ROLES).problems
     assert {option.role for option in options.values()} > {CONTRACT}

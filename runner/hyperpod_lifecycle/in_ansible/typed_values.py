@@ -98,9 +98,9 @@ def _convert(name: str, option: Option, rendered: Any) -> tuple[Any, list[tuple[
         return None, [("", hidden if option.is_secret else message, remedy) for message in result.error_messages]
     value = _without_final_slash(option.spec, _given(rendered, result.validated_parameters[name]))
     wrong = [
-        (key, "its text does not fit" if option.is_secret else f"found {text}", option.form.remedy)
+        (key, "its text does not fit" if option.is_secret else f"found {text}", option.form_at(key).remedy)
         for key, text in texts(value)
-        if not option.form.fits(text)
+        if not option.form_at(key).fits(text)
     ]
     return value, wrong
 
