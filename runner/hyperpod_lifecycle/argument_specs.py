@@ -42,9 +42,9 @@ class Option:
     parts: Mapping[str, Form] = field(default_factory=dict)  #: by the name of a suboption
 
     def form_at(self, key: str) -> Form:
-        """The form of a text in the value, to which a key such as ``[0].mount_path`` leads."""
+        """The form of a text in the value, to which a key such as ``[0].mount_path`` leads: its own or the option's."""
         names = re.findall(r"\.(\w+)", key)
-        return self.parts.get(names[-1], Form()) if names else self.form
+        return self.parts.get(names[-1], self.form) if names else self.form
 
     @property
     def type(self) -> str:
