@@ -156,7 +156,6 @@ def test_a_password_that_slurmdbd_conf_cannot_hold_is_refused(lab: Lab) -> None:
         ({"accounting_external_password_file": "/etc/hostname"}, "chmod 600 /etc/hostname"),
         ({"accounting_database": "another"}, "lacks rights on the database another"),
         ({"accounting_aws": "no-such-cli"}, "no AWS CLI 'no-such-cli'"),
-        ({"accounting_external_secret_arn": "arn:aws:s3:::bucket"}, "not the ARN of a secret"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
