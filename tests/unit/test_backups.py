@@ -276,18 +276,22 @@ def test_a_backup_leaves_what_another_controller_is_writing(
     monkeypatch.setattr(socket, "gethostname", lambda: "ip-10-0-0-5.internal")
     killed = tmp_path / leftovers.own_name("part").replace(f"p{os.getpid()}", f"p{dead}-y")
     killed.mkdir()
-    with backups.part_of(str(tmp_path), "20261102T000000Z") as part:
+
+    def save(part: str) -> None:
         Path(part, "file").touch()
         assert theirs.exists()
         assert not killed.exists(), "a run of this controller that was killed left it"
         assert not backups.finished(str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["20261102T000000Z", theirs.parent.name]
-    assert (tmp_path / "20261102T000000Z/file").exists()
-    with pytest.raises(Fault, match="no space"), backups.part_of(str(tmp_path), "20261103T000000Z"):
+
+    def fail(part: str) -> None:
         raise Fault("no space")
-    with pytest.raises(Fault, match="run again"), backups.part_of(str(tmp_path), "20261102T000000Z"):
-        pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["20261102T000000Z", theirs.parent.name]
+
+    made = [Path(backups.add(str(tmp_path), "20261231T235959Z", save)) for _ in range(2)]
+    assert [path.name for path in made] == ["20261231T235959Z", "20270101T000000Z"], "two began in the same second"
+    assert all((path / "file").exists() for path in made)
+    with pytest.raises(Fault, match="no space"):
+        backups.add(str(tmp_path), "20261103T000000Z", fail)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*(path.name for path in made), theirs.parent.name]
 
 
 def test_only_litter_of_ended_processes_of_this_node_is_litter(monkeypatch: pytest.MonkeyPatch, dead: int) -> None:

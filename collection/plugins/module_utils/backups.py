@@ -13,6 +13,8 @@ The manifest comes last, so a folder without one is no backup.
 
 from __future__ import annotations
 
+import calendar
+import errno
 import grp
 import hashlib
 import json
@@ -21,8 +23,8 @@ import pwd
 import re
 import shutil
 import tarfile
+import time
 import zlib
-from contextlib import contextmanager
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.dump import is_whole
@@ -32,6 +34,8 @@ MANIFEST = "manifest.json"
 DATABASE = "accounting.sql"
 STATE = "state.tar.gz"
 FORMAT = 1
+#: The name of a backup, and what the name looks like.
+TIME = "%Y%m%dT%H%M%SZ"
 NAME = re.compile(r"\d{8}T\d{6}Z")
 
 
@@ -52,22 +56,28 @@ def digest(path):
 # --- a folder that is not a backup yet ---
 
 
-@contextmanager
-def part_of(folder, name):
-    """The path of a new folder, which has the name of a backup once all is written; nothing stays of one that is not.
+def add(folder, created, save):
+    """The path of a new backup below `folder`: it has its name once `save(path)` has filled it, and else nothing stays.
 
     Others may be writing beside it: on shared storage, other controllers. What killed runs of this one have left goes.
     """
     os.makedirs(folder, exist_ok=True)
     with own_folder("part", folder) as work:
-        part = os.path.join(work, name)
+        part = os.path.join(work, created)
         os.mkdir(part)
-        yield part
-        if os.path.exists(os.path.join(folder, name)):
-            raise Fault(
-                f"{folder}/{name} is there already: another controller has made it in the same second; run again"
-            )
-        os.rename(part, os.path.join(folder, name))
+        save(part)
+        name = created
+        while True:
+            try:
+                os.rename(part, os.path.join(folder, name))
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                # Another controller has begun one in the same second.
+                seconds = calendar.timegm(time.strptime(name, TIME))
+                name = time.strftime(TIME, time.gmtime(seconds + 1))
+            else:
+                return os.path.join(folder, name)
 
 
 # --- slurmctld's state ---

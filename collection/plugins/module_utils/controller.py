@@ -17,7 +17,6 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 SOCKET = "/run/mysqld/mysqld.sock"
-TIME = "%Y%m%dT%H%M%SZ"
 #: slurmctld saves a change at most five seconds later (SAVE_MAX_WAIT in its source), and does not say when.
 SAVE_SECONDS = 6
 #: How long another controller may take to make slurmdbd's tables.
@@ -50,7 +49,7 @@ class Controller:
 
     def jobs_since(self, moment):
         """How many jobs the database, or without one slurmctld, has of the time after ``20261130T140509Z``."""
-        seconds = calendar.timegm(time.strptime(moment, TIME))
+        seconds = calendar.timegm(time.strptime(moment, backups.TIME))
         if self.database:
             name = f"{self.cluster}_job_table"
             if name not in dump.tables(self.server, self.database):
@@ -134,4 +133,4 @@ class Controller:
 
 def now():
     """The name of a backup that is made now."""
-    return time.strftime(TIME, time.gmtime())
+    return time.strftime(backups.TIME, time.gmtime())

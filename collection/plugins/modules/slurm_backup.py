@@ -82,16 +82,17 @@ def main():
                 os.mkdir(folder)
                 controller.save(folder, arn, created)
                 s3.upload(folder, f"{dest}/{name}")
+            backup = f"{dest}/{name}"
         else:
             if not os.path.isabs(dest):
                 raise Fault(f"{dest} is neither an absolute path nor s3://…")
-            with backups.part_of(os.path.dirname(f"{dest}/{name}"), created) as part:
-                controller.save(part, arn, created)
+            folder = os.path.dirname(f"{dest}/{name}")
+            backup = backups.add(folder, created, lambda part: controller.save(part, arn, created))
     except Fault as fault:
         module.fail_json(msg=str(fault))
     except OSError as error:
         module.fail_json(msg=refusal(error.filename or f"{dest}/{name}", error))
-    module.exit_json(changed=True, backup=f"{dest}/{name}")
+    module.exit_json(changed=True, backup=backup)
 
 
 if __name__ == "__main__":

@@ -101,9 +101,7 @@ def check(manifest, where, controller, replace_newer):
 def keep(controller, folder, arn):
     """Back up what is there now."""
     name = now()
-    with backups.part_of(folder, name) as part:
-        controller.save(part, arn, name)
-    return f"{folder}/{name}"
+    return backups.add(folder, name, lambda part: controller.save(part, arn, name))
 
 
 def restore(wanted, work, check_mode):
