@@ -295,7 +295,7 @@ def test_a_file_system_that_stays_read_only(lab: Lab, victim: str) -> None:
 
 
 def test_what_no_retry_heals_ends_at_once_and_leaves_fstab(lab: Lab, victim: str) -> None:
-    lab.put(victim, b"fsx_wait_seconds: 3000\nfsx_openzfs_options: [nfsvers=4.2, noconnect=16]\n", SETTINGS)
+    lab.put(victim, b"fsx_wait_seconds: 3000\nfsx_openzfs_options: [nfsvers=4.2, xprtsec=tls]\n", SETTINGS)
     refused(lab, victim, OPENZFS, "/home", "an incorrect mount option was specified", "fsx_openzfs_options")
     assert [line.split()[1] for line in fstab(lab, victim)] == ["/fsx"]
     assert mounts(lab, victim, "/home") == []
