@@ -53,6 +53,7 @@ system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
 	$(SUDO) $(BIN)/pytest tests/system
 
 # A file shares one cluster, so its tests stay together. Containers are processes of this machine: one file per core.
+# NO_AUTOFS=1: every node as on a kernel without autofs; otherwise one group of two of the clusters is.
 E2E := $(SUDO) THOROUGH=$(THOROUGH) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 main-path: venv ## From two files to a cluster that runs jobs, on both Debian releases, and molecule
