@@ -14,7 +14,7 @@ empty :=
 PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
 TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 
-.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e sanity bench bundle docs concern picture clean
+.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e thorough sanity bench bundle docs concern picture clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,21 +46,24 @@ lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	@command -v shellcheck >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y shellcheck; }
 	shellcheck on_create.sh lab/image/*.sh lab/fakes/enroot/enroot collection/roles/*/files/*.sh .ci/run
 
-unit: venv ## What needs no root: on every Python from 3.10 to 3.13 that this machine has
+unit: venv ## What needs no root, on every Python from 3.10 to 3.13 that this machine has
 	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 4
 
-system: venv ## on_create.sh and the bundle, in a throwaway copy of this machine
+system: venv ## What needs root: on_create.sh and homes in a throwaway copy of this machine, the bundle
 	$(SUDO) $(BIN)/pytest tests/system
 
 # A file shares one cluster, so its tests stay together. Containers are processes of this machine: one file per core.
 # NO_AUTOFS=1: every node as on a kernel without autofs; otherwise one group of two of the clusters is.
-E2E := $(SUDO) THOROUGH=$(THOROUGH) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/pytest --numprocesses 2 --dist loadfile
+E2E := $(SUDO) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 main-path: venv ## From two files to a cluster that runs jobs, on both Debian releases, and molecule
 	$(E2E) tests/e2e/test_cluster.py tests/e2e/test_bare_node.py
 
-e2e: venv ## The same, and every concern on clusters of its own; THOROUGH=1 repeats, kills and waits more
+e2e: venv ## The same, and every concern on clusters of its own
 	$(E2E) tests/e2e
+
+thorough: venv ## The same, repeated, killed and waited for more; the result goes to bench/thorough.txt
+	$(SUDO) $(BIN)/python bench/thorough.py
 
 sanity: venv ## Ansible's own checks of the collection: ansible-test and galaxy-importer
 	$(BIN)/python dev/sanity.py

@@ -101,7 +101,7 @@ def apply(options: Options, progress: Progress, paths: Paths | None = None, site
     with Signals() as signals:
         run = _Run(options, progress, paths or Paths(), site or Site(), signals)
         try:
-            _require_root(options)
+            require_root(options)
             with ExitStack() as stack:
                 with signals.raising():
                     stack.enter_context(run.lock())
@@ -350,6 +350,7 @@ class _Run:
             self.progress.say(f"note: {note}")
 
 
-def _require_root(options: Options) -> None:
+def require_root(options: Options) -> None:
+    """Raise unless root runs us: whatever else a user may do, a run configures the machine."""
     if os.geteuid() != 0:
-        raise InputError([Problem("this user", "", "is not root", f"sudo {options.command}")])
+        raise InputError([Problem("hyperpod-lifecycle", "", "must run as root", f"sudo {options.command}")])

@@ -22,7 +22,7 @@ from hyperpod_lifecycle import bundle
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "lab/example"
 
-#: `make e2e THOROUGH=1`: as often and as long as somebody does who wants to be sure. Else enough to check a change.
+#: `make thorough`: as often and as long as somebody does who wants to be sure. Else enough to check a change.
 THOROUGH = bool(os.environ.get("THOROUGH"))
 
 #: Where a node looks other than before though nothing changed: what runs, its journal, caches, and Python's byte code.

@@ -340,7 +340,7 @@ def test_nothing_is_lost_while_the_receiver_is_away(on: Lab) -> None:
     for each in series:
         times = [moment for moment, _ in each["values"]]
         gap = max(later - earlier for earlier, later in itertools.pairwise(times))
-        assert gap < 10, f"{each['metric']['node']} has nothing for {gap} s"
+        assert gap < OUTAGE, f"{each['metric']['node']} has nothing for {gap} s"
 
 
 def test_what_is_not_signed_or_not_rightly_is_refused_and_the_run_says_so(on: Lab) -> None:

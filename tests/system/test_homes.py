@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,8 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NODES = 16
 UID = 12345
 MARK = ".hyperpod-lifecycle-home"
-
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="homes are root's work")
 
 # A node is a mount namespace with its own host name, /etc, and disk. Its users' homes are in /disk/home.
 NODE = """

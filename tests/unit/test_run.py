@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import io
 import json
 import os
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from polling import wait_for
@@ -29,8 +30,6 @@ from hyperpod_lifecycle.errors import ExitCode
 from hyperpod_lifecycle.paths import Paths
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Report, read
-
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a run configures this machine, as root only")
 
 NAME = "workers-1"
 
@@ -85,6 +84,7 @@ class Machine:
             paths = Paths(*(Path({str(self.root)!r}, name) for name in ("log", "run", "etc", "platform")))
             options = run.Options(connection="local", **{options!r})
             site = run.Site(playbook={str(self.site)!r})
+            run.require_root = lambda _options: None
             report = run.apply(options, Progress(sys.stdout, paths.log_file), paths, site)
             print(report.summary)
             sys.exit(report.exit_code)
@@ -106,7 +106,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """What is written is below `tmp_path`, so that any user may do it."""
+    monkeypatch.setattr(run, "require_root", lambda _options: None)
     made = Machine(tmp_path)
     made.paths.platform_dir.mkdir()
     address = next(iter(sorted(a for a in own_addresses() if "." in a and not a.startswith("127."))), "127.0.0.1")
@@ -156,6 +158,14 @@ def statuses(report: Report) -> dict[str, str]:
 
 
 # --- how a run can end ---
+
+
+def test_only_root_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    report = run.apply(run.Options(), Progress(io.StringIO(), None), Machine(tmp_path).paths)
+    assert report.exit_code == ExitCode.INPUT
+    assert "hyperpod-lifecycle: must run as root; sudo hyperpod-lifecycle apply" in report.summary
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_good_run(machine: Machine) -> None:
@@ -269,9 +279,14 @@ def test_an_unreachable_node_is_a_failure(machine: Machine) -> None:
 - name: paint
   hosts: compute
   gather_facts: false
-  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9, ansible_ssh_timeout: 2}
+  vars:
+    ansible_connection: ssh
+    ansible_host: 127.0.0.1
+    ansible_port: 9
+    ansible_ssh_timeout: 2
+    ansible_control_path_dir: ROOT/ssh
   tasks: [{name: Call, ansible.builtin.ping: {}}]
-"""
+""".replace("ROOT", str(machine.root))
     )
     assert (report.exit_code, statuses(report)["paint"]) == (ExitCode.FAILED, "failed")
     assert "paint: Call: unreachable: " in report.summary
@@ -689,17 +704,17 @@ def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("folder", ["log", "run"])
-def test_a_full_disk_is_named_and_no_defect_of_ours(machine: Machine, folder: str) -> None:
+def test_a_full_disk_is_named_and_no_defect_of_ours(
+    machine: Machine, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = machine.root / folder
     path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", path], check=True)
-    try:
-        with (path / "fill").open("wb") as fill, contextlib.suppress(OSError):
-            while True:
-                os.write(fill.fileno(), b"x" * 4096)
-        report = machine.apply(PLATFORM)
-    finally:
-        subprocess.run(["umount", path], check=True)
+    if folder == "log":
+        machine.paths.log_file.symlink_to("/dev/full")
+    else:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        monkeypatch.setattr(run, "write_private", Mock(side_effect=full))
+    report = machine.apply(PLATFORM)
     assert "No space left on device" in report.summary
     assert str(path) in report.summary
     assert "defect" not in report.summary

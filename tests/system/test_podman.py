@@ -12,8 +12,6 @@ from polling import wait_for
 from hyperpod_lab.errors import LabError
 from hyperpod_lab.podman import Podman, _began
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root enters namespaces")
-
 
 @pytest.fixture
 def podman(tmp_path: Path) -> Podman:
