@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, files, hosts, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
-from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file, slurm_settings
+from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file, slurm_conf_block
 
 SETTINGS = {"DbdHost": "localhost", "StorageHost": "localhost", "StorageLoc": "slurm_acct_db"}
 STORAGE = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": "10.0.0.5"}
@@ -289,13 +289,13 @@ CONTROLLERS = [("ip-10-0-0-5", "10.0.0.5"), ("ip-10-0-0-6.us-west-2.compute.inte
     "there", ["localhost", "10.0.0.5", "ip-10-0-0-5", "IP-10-0-0-5", "ip-10-0-0-5.us-west-2.compute.internal."]
 )
 def test_accounting_on_this_controller_by_whatever_name_is_its_own(tmp_path: Path, there: str) -> None:
-    slurm_settings.refuse_others(tmp_path, f"AccountingStorageHost={there}\n", STORAGE, OURS, CONTROLLERS)
+    slurm_conf_block.refuse_others(tmp_path, f"AccountingStorageHost={there}\n", STORAGE, OURS, CONTROLLERS)
 
 
 @pytest.mark.parametrize("there", ["10.0.0.50", "ip-10-0-0-50", "ip-10-0-0-6", "5", "ip-10-0-0"])
 def test_somebody_elses_accounting_is_refused(tmp_path: Path, there: str) -> None:
     with pytest.raises(Fault, match="somewhere else"):
-        slurm_settings.refuse_others(tmp_path, f"accountingstoragehost={there}\n", STORAGE, OURS, CONTROLLERS)
+        slurm_conf_block.refuse_others(tmp_path, f"accountingstoragehost={there}\n", STORAGE, OURS, CONTROLLERS)
 
 
 @pytest.mark.parametrize(
@@ -329,8 +329,8 @@ def test_the_include_is_written_with_owner_mode_and_every_other_line(tmp_path: P
     path = tmp_path / "slurm.conf"
     path.write_text("ClusterName=demo\nNodeName=a CPUs=2\n")
     path.chmod(0o640)
-    before = slurm_settings.read(path)
-    files.write(path, slurm_settings.include(path, before, "accounting.conf"))
+    before = slurm_conf_block.read(path)
+    files.write(path, slurm_conf_block.include(path, before, "accounting.conf"))
     assert path.read_text() == before + "Include accounting.conf\n"
     assert path.stat().st_mode & 0o777 == 0o640
 
@@ -338,7 +338,7 @@ def test_the_include_is_written_with_owner_mode_and_every_other_line(tmp_path: P
 def test_an_include_that_would_hide_what_the_agent_manages_is_not_written() -> None:
     # The last line is continued, so an include after it would be part of it.
     with pytest.raises(Fault, match="agent manages"):
-        slurm_settings.include(Path("slurm.conf"), "NodeName=a \\", "accounting.conf")
+        slurm_conf_block.include(Path("slurm.conf"), "NodeName=a \\", "accounting.conf")
 
 
 def test_programs_get_their_input_a_limit_and_no_settings_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

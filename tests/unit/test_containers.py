@@ -39,7 +39,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     pyxis,
     scratch_disk,
     slurm_plugstack,
-    slurm_sent,
+    slurmctld_send,
 )
 from conftest import ROOT
 
@@ -759,17 +759,17 @@ def test_slurmctld_is_told_of_younger_files_once(monkeypatch: pytest.MonkeyPatch
     file.touch()
     calls: list[list[str]] = []
     state = {"ActiveState": "active", "ExecMainStartTimestampMonotonic": "0"}
-    monkeypatch.setattr(slurm_sent, "look", lambda name: state)
-    monkeypatch.setattr(slurm_sent, "run", lambda command, seconds: (calls.append(command), (0, "", ""))[1])
+    monkeypatch.setattr(slurmctld_send, "look", lambda name: state)
+    monkeypatch.setattr(slurmctld_send, "run", lambda command, seconds: (calls.append(command), (0, "", ""))[1])
     params = {"files": [str(file), "/missing"], "prefix": "/opt/slurm", "stamp": str(stamp)}
     for changed in (True, False):
-        assert ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"] is changed
+        assert ended(monkeypatch, tmp_path, slurmctld_send, **params)["changed"] is changed
     os.utime(file, (stamp.stat().st_mtime + 1,) * 2)
-    assert ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"]
+    assert ended(monkeypatch, tmp_path, slurmctld_send, **params)["changed"]
     assert calls == [["/opt/slurm/bin/scontrol", "reconfigure"]] * 2
     state["ActiveState"] = "inactive"
     os.utime(file, (stamp.stat().st_mtime + 9,) * 2)
-    assert not ended(monkeypatch, tmp_path, slurm_sent, **params)["changed"]
+    assert not ended(monkeypatch, tmp_path, slurmctld_send, **params)["changed"]
 
 
 class Programs:

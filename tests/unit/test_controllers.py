@@ -22,7 +22,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state im
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     shared_folder,
     slurm_daemon,
-    slurmctld_settings,
+    slurmctld_reload,
     slurmctld_state,
 )
 
@@ -390,9 +390,9 @@ def test_a_standby_is_not_asked_for_its_settings(
     monkeypatch: pytest.MonkeyPatch, name: str, first: str, answers: bool, expected: bool
 ) -> None:
     told = {"ping": (0, PING.format(first, "UP"), ""), "show": (0 if answers else 1, "", "")}
-    monkeypatch.setattr(slurmctld_settings, "run", lambda command, _seconds: told[command[1]])
-    monkeypatch.setattr(slurmctld_settings.socket, "gethostname", lambda: name)
-    assert slurmctld_settings.stands_by("scontrol") is expected
+    monkeypatch.setattr(slurmctld_reload, "run", lambda command, _seconds: told[command[1]])
+    monkeypatch.setattr(slurmctld_reload.socket, "gethostname", lambda: name)
+    assert slurmctld_reload.stands_by("scontrol") is expected
 
 
 class Watch(slurm_daemon.Watch):

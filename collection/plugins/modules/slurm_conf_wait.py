@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurm_conf
+module: slurm_conf_wait
 short_description: Wait for the agent's slurm.conf and read what the agent manages in it
 description:
   - The HyperPod agent writes C(slurm.conf); until it names the controllers of this cluster Slurm must not start.
@@ -36,7 +36,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Wait for the agent's slurm.conf
-  hyperpod.lifecycle.slurm_conf:
+  hyperpod.lifecycle.slurm_conf_wait:
     path: /opt/slurm/etc/slurm.conf
     controllers: [10.20.0.5]
     wait_seconds: 300

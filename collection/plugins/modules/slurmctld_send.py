@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurm_sent
+module: slurmctld_send
 short_description: Let a running slurmctld read files that have changed, and send them to the nodes
 description:
   - C(scontrol reconfigure) if one of O(files) is younger than slurmctld's process and than the last time that this
@@ -37,7 +37,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Send plugstack.conf to the nodes
-  hyperpod.lifecycle.slurm_sent:
+  hyperpod.lifecycle.slurmctld_send:
     files: [/opt/slurm/etc/plugstack.conf]
     prefix: /opt/slurm
 """

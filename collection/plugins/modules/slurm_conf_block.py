@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurm_settings
+module: slurm_conf_block
 short_description: Settings in a file that the agent's slurm.conf includes
 description:
   - The agent owns C(slurm.conf), so own settings stand in a file that it includes, in a block with a name. The same
@@ -52,7 +52,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Tell Slurm where accounting is
-  hyperpod.lifecycle.slurm_settings:
+  hyperpod.lifecycle.slurm_conf_block:
     path: /opt/slurm/etc/accounting.conf
     slurm_conf: /opt/slurm/etc/slurm.conf
     block: accounting

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurmctld_settings
+module: slurmctld_reload
 short_description: Let a running slurmctld have the settings of a block
 description:
   - A slurmctld that does not run is left alone; it reads its files when it starts. So is one that stands by for another
@@ -37,7 +37,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Let a running slurmctld have them
-  hyperpod.lifecycle.slurmctld_settings:
+  hyperpod.lifecycle.slurmctld_reload:
     path: /opt/slurm/etc/accounting.conf
     block: accounting
     prefix: /opt/slurm
