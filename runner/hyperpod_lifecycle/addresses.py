@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections.abc import Callable
 
 import ifaddr
 
@@ -27,8 +28,10 @@ def own_addresses() -> frozenset[str]:
     return frozenset(found)
 
 
-def find_node(cluster: Cluster, wait_seconds: float) -> Node:
+def find_node(cluster: Cluster, wait_seconds: float, waiting: Callable[[], None] = lambda: None) -> Node:
     """This machine's node. Looks again until ``wait_seconds`` have passed, since at boot the network may not be up yet.
+
+    Calls ``waiting`` before it looks again.
 
     Raises :class:`InputError`: the network is not ready, or no address of this machine is in the file.
     """
@@ -40,6 +43,7 @@ def find_node(cluster: Cluster, wait_seconds: float) -> Node:
             return node
         if time.monotonic() >= deadline:
             raise InputError([_not_found(cluster, own, wait_seconds)])
+        waiting()
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 

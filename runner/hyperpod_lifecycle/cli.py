@@ -148,24 +148,24 @@ def apply(
             resource_config=resource_config,
             provisioning_parameters=provisioning_parameters,
             inventory=inventory,
+            json=as_json,
         ),
-        as_json=as_json,
     )
 
 
-def _play(options: Options, as_json: bool, playbook: str = "site") -> NoReturn:
+def _play(options: Options, playbook: str = "site") -> NoReturn:
     """Run a playbook of ours on this node, and say how it ended."""
     from hyperpod_lifecycle import run
     from hyperpod_lifecycle.progress import Progress
 
     paths = Paths()
-    progress = Progress(sys.stderr if as_json else sys.stdout, None if options.check else paths.log_file)
+    progress = Progress(sys.stderr if options.json else sys.stdout, None if options.check else paths.log_file)
     site = run.Site(f"hyperpod.lifecycle.{playbook}", checkout=_checkout())
     report = run.apply(options, progress, paths, site)
-    if as_json:
+    if options.json:
         print(report.to_json())
-    print(report.summary, file=sys.stderr if as_json or report.exit_code else sys.stdout)
-    raise typer.Exit(report.exit_code)
+    print(report.summary, file=sys.stderr if options.json or report.exit_code else sys.stdout)
+    raise typer.Exit(ExitCode.INTERNAL if report.exit_code is None else report.exit_code)
 
 
 @app.command()
@@ -181,8 +181,7 @@ def backup(
 
     dest = _absolute(dest)
     _play(
-        run.Options(request=("backup", dest), check=check, extra_vars={"backup_dest": dest}),
-        as_json=as_json,
+        run.Options(request=("backup", dest), check=check, extra_vars={"backup_dest": dest}, json=as_json),
         playbook="backup",
     )
 
@@ -204,7 +203,7 @@ def restore(
     source = _absolute(source)
     request = ("restore", source, *(["--replace-newer"] if replace_newer else []))
     variables = {"restore_source": source, "restore_replace_newer": replace_newer}
-    _play(run.Options(request=request, check=check, extra_vars=variables), as_json=as_json, playbook="restore")
+    _play(run.Options(request=request, check=check, extra_vars=variables, json=as_json), playbook="restore")
 
 
 def _absolute(place: str) -> str:
@@ -255,15 +254,18 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show the last run again, and whether the files it read have changed since."""
-    from hyperpod_lifecycle import inputs, report
+    from hyperpod_lifecycle import inputs, lock, report
 
     paths = Paths()
     last = report.read(paths.report_file)
     if as_json:
         print(last.to_json())
         return
-    for line in last.table():
+    for line in (*last.table(), *last.details()):
         print(line)
+    if last.status == report.UNFINISHED:
+        going = lock.is_held(paths.lock_file)
+        print(f"the run that began at {last.started} {'is still going' if going else 'was killed: run it again'}")
     try:
         now = inputs.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
     except LifecycleError as error:
@@ -412,9 +414,9 @@ def _keep_traceback() -> str:
     progress = Progress(sys.stderr, log)
     progress.log(traceback.format_exc())
     progress.close()
-    if progress.faults:  # not root
+    if progress.fault:  # not root
         progress.show(traceback.format_exc())
-    return f"this is a defect of ours; its traceback is {'above' if progress.faults else f'in {log}'}"
+    return f"this is a defect of ours; its traceback is {'above' if progress.fault else f'in {log}'}"
 
 
 if __name__ == "__main__":

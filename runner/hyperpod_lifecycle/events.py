@@ -7,18 +7,27 @@ import re
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
+from hyperpod_lifecycle import causes
+from hyperpod_lifecycle.log import Log
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Concern, FailedTask, Task, one_line
+from hyperpod_lifecycle.selection import Play
 
 HIDDEN = "its result is hidden (no_log)"
 
 #: Ansible runs these under any tag; they do not mean that a concern was selected.
 ALWAYS_RUN = ("ansible.builtin.validate_argument_spec", "validate_argument_spec")
 
+#: Repeats the failure of a task that was told already.
+VERDICT = "hyperpod.lifecycle.verdict"
+
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+_QUOTE = re.compile(r"(?:^|[;,.]?\s+)(journal of [^\n]*:\n.*)", re.DOTALL)
 
 _ERROR = re.compile(r"ERROR[]!:]|Failed to parse")
 
@@ -43,11 +52,24 @@ _WORDS = frozenset({"verbose", "warning", "system_warning", "deprecated", "error
 class Events:
     """The event handler of one run. ansible-runner drops its child if a handler raises, so this one never does."""
 
-    def __init__(self, progress: Progress, selective: bool, verbosity: int, diff: bool) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        tags: tuple[Collection[str], Collection[str]] = ((), ()),
+        verbosity: int = 0,
+        diff: bool = False,
+        plays: Callable[[], Iterable[Play]] = tuple,
+        transcript: Log | None = None,
+    ) -> None:
         self._progress = progress
-        self._selective = selective  #: tags were given: a play that runs no task was not selected
+        self._tags = tags  #: to run and to skip; with any, a play that runs no task was not selected
         self._verbosity = verbosity
         self._diff = diff
+        self._plays = plays  #: what Ansible says of them; known when the first one starts
+        self._transcript = transcript  #: where all that Ansible prints is kept
+        self._killed = causes.killed()
+        self._announced = True  #: whether the play's start was told
+        self._task_started = time.monotonic()
         self._words: deque[str] = deque(maxlen=30)
         self._play: Concern | None = None
         self._play_started = 0.0
@@ -95,6 +117,8 @@ class Events:
         text = _ANSI.sub("", event.get("stdout") or "").replace("\r\n", "\n")
         if kind in _WORDS and text.strip():
             self._words.append(text)
+        if self._transcript and text.strip():
+            self._transcript.write(text.strip("\n"))
         if text.strip() and (self._verbosity > 1 or (self._diff and kind == "runner_on_file_diff")):
             self._progress.show(text.strip("\n"))
         handler = getattr(self, f"_{kind}", None)
@@ -105,8 +129,12 @@ class Events:
         self._end_play()
         self._play = Concern(name=data["name"])
         self._play_started = time.monotonic()
+        self._announced = False
         self._task = ""
-        if not self._selective:
+        for play in self._plays():
+            if play.name == self._play.name and play.off:
+                self._play.status = "off"
+        if not any(self._tags):
             self.concerns.append(self._play)
 
     def _playbook_on_no_hosts_matched(self, data: Mapping[str, Any]) -> None:
@@ -118,11 +146,13 @@ class Events:
     def _playbook_on_task_start(self, data: Mapping[str, Any]) -> None:
         self._task = one_line(data["task"], 200)
         self._item_reason = ""
+        self._task_started = time.monotonic()
         if data.get("task_action") not in ALWAYS_RUN:
             self._selected()
         self._progress.live(self.where)
 
     def _runner_on_ok(self, data: Mapping[str, Any]) -> None:
+        self._announce()
         changed = (data.get("res") or {}).get("changed")
         if changed:
             concern = self._selected()
@@ -136,15 +166,15 @@ class Events:
     def _runner_on_failed(self, data: Mapping[str, Any]) -> None:
         if data.get("ignore_errors"):
             self._tell(data, "failed, ignored")
-        else:
-            self._failed(data, self._item_reason or reason(data.get("res") or {}))
+        elif data.get("task_action") != VERDICT:
+            self._failed(data, self._item_reason or self._reason(data.get("res") or {}))
 
     def _runner_item_on_failed(self, data: Mapping[str, Any]) -> None:
         """The first item of a loop that failed: the event that ends the loop says only that one did."""
-        self._item_reason = self._item_reason or reason(data.get("res") or {})
+        self._item_reason = self._item_reason or self._reason(data.get("res") or {})
 
     def _runner_on_unreachable(self, data: Mapping[str, Any]) -> None:
-        self._failed(data, f"unreachable: {reason(data.get('res') or {})}")
+        self._failed(data, f"unreachable: {self._reason(data.get('res') or {})}")
 
     def _playbook_on_stats(self, data: Mapping[str, Any]) -> None:
         self.stats = {key: data.get(key) or {} for key in ("processed", "failures", "dark")}
@@ -163,20 +193,50 @@ class Events:
         return concern
 
     def _failed(self, data: Mapping[str, Any], why: str) -> None:
+        self._announce()
         concern = self._selected()
         concern.failed += 1
         concern.status = "degraded"  # until the statistics say that the node did not go on
-        failed = FailedTask(concern.name, self._task, data.get("task_path") or "", tidy(why))
+        failed = FailedTask(concern.name, self._task, data.get("task_path") or "", why)
         self.failed_tasks.append(failed)
-        self._progress.say(f"{concern.name}: failed: {failed.task}: {failed.reason}")
+        first, *quoted = failed.reason.splitlines()
+        self._progress.say(f"{concern.name}: failed: {failed.task}: {first}")
+        for line in quoted:
+            self._progress.say(f"    {line}")
+
+    def _reason(self, result: Mapping[str, Any]) -> str:
+        """Why a task failed: a line, and below it the lines of a journal."""
+        said, quoted = split_quote(reason(result))
+        cause = "" if said == HIDDEN else causes.explain(evidence(result), self._killed if was_killed(result) else None)
+        return "\n".join([": ".join(filter(None, [cause, tidy(said)])), *quoted])
+
+    def _announce(self) -> None:
+        """Tell that the concern has started, unless it was told or it is off."""
+        if not self._announced and self._play in self.concerns and self._play and self._play.status != "off":
+            self._announced = True
+            self._progress.say(f"{self._play.name}: started")
+
+    def alive(self) -> None:
+        """Called while Ansible runs: tell that a concern has started, and after a while that its task goes on."""
+        seconds = time.monotonic() - self._task_started
+        if self._task and seconds > 1:
+            self._announce()
+        self._progress.alive(f"{self.where if self._task else 'Ansible'}: running for {seconds:.0f} s")
 
     def _end_play(self) -> None:
         concern, self._play = self._play, None
-        if concern is None or concern not in self.concerns:
+        if concern is None:
+            return
+        if concern not in self.concerns:
+            concern.status = "not_selected"
+            self.concerns.append(concern)
             return
         concern.seconds = round(time.monotonic() - self._play_started, 1)
         if self._lost() and self.failed_tasks and self.failed_tasks[-1].concern == concern.name:
             concern.status = "failed"
+        if concern.status == "ok" and any(self._tags):
+            whole = {play.name: play.whole(*self._tags) for play in self._plays()}
+            concern.status = "ok" if whole.get(concern.name, True) else "partial"
         changed = f"{concern.changed} changed, " if concern.changed else ""
         self._progress.say(f"{concern.name}: {concern.status}: {changed}{concern.seconds:.1f} s")
 
@@ -223,9 +283,36 @@ def reason(result: Mapping[str, Any]) -> str:
         output = str(result.get("stdout") or result.get("module_stdout") or "")
         tail = [line.strip() for line in output.splitlines() if line.strip()][-3:]
     said = [line for line in tail if line not in message]
-    for key in ("url", "response"):  # a download that fails says nothing of either
-        if result.get(key) and str(result[key]) not in message:
-            message = f"{message}: {result[key]}"
+    if result.get("url"):  # a download names neither its source nor, often, the cause
+        url, response = public(str(result["url"])), str(result.get("response") or "")
+        message = ": ".join([message, *(each for each in (url, response) if each and each not in message)])
     if "non-zero return code" in message:  # how the command modules say it, in words that differ by version
         message = f"return code {result.get('rc')}"
     return " | ".join(filter(None, [message, *said])) or "the module gave no reason"
+
+
+def public(url: str) -> str:
+    """A URL without what may be secret in it: user, password, signature."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def split_quote(text: str) -> tuple[str, list[str]]:
+    """What a module says, and the lines of a journal that it quotes after it."""
+    found = _QUOTE.search(text)
+    if not found:
+        return text, []
+    return text[: found.start()].strip(), [line.rstrip() for line in found[1].splitlines() if line.strip()]
+
+
+def evidence(result: Mapping[str, Any]) -> str:
+    """All that a result says about its failure."""
+    fields = ("msg", "module_stderr", "module_stdout", "stderr", "stdout", "exception")
+    return "\n".join(str(result[name]) for name in fields if result.get(name))
+
+
+def was_killed(result: Mapping[str, Any]) -> bool:
+    """Whether the module or its program may have been killed: by its status, or because it said nothing."""
+    said = str(result.get("msg") or "")
+    silent = ("MODULE FAILURE", "Module result deserialization failed", "the warm interpreter ended")
+    return result.get("rc") in (-9, 137) or said.startswith(silent)

@@ -13,7 +13,7 @@ from pathlib import Path
 class Paths:
     """The four directories of a node that a run reads and writes."""
 
-    log_dir: Path = Path("/var/log/provision")  #: the log and the last report
+    log_dir: Path = Path("/var/log/provision")  #: the logs and the last report
     run_dir: Path = Path("/run/hyperpod-lifecycle")  #: the lock, packed modules and, while a run lasts, its own
     etc_dir: Path = Path("/etc/hyperpod-lifecycle")  #: the user's inventory and copies of the platform's files
     platform_dir: Path = Path("/opt/ml/config")  #: the platform's files
@@ -21,6 +21,10 @@ class Paths:
     @property
     def log_file(self) -> Path:
         return self.log_dir / "hyperpod-lifecycle.log"
+
+    @property
+    def ansible_log(self) -> Path:
+        return self.log_dir / "ansible.log"
 
     @property
     def report_file(self) -> Path:

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timezone
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+from hyperpod_lifecycle.log import Log
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-LOG_LIMIT = 5_000_000  #: bytes; a longer log makes room for a new one and is kept once
+#: How long a run may say nothing before it gives a sign of life.
+ALIVE_SECONDS = 30.0
 
 
 class Progress:
@@ -19,10 +22,14 @@ class Progress:
 
     def __init__(self, screen: TextIO, log: Path | None) -> None:
         self._screen: TextIO | None = screen
-        self._log = log
-        self._log_file: int | None = None  # nothing is buffered that could fail later, on close
+        self._log = Log(log) if log else None
         self._status: Status | None = None
-        self.faults: list[str] = []  #: what could not be written, for the report
+        self._last = time.monotonic()
+
+    @property
+    def fault(self) -> str:
+        """Why the log cannot be written, for the report."""
+        return self._log.fault if self._log else ""
 
     def say(self, line: str) -> None:
         """A line for both."""
@@ -31,6 +38,7 @@ class Progress:
 
     def show(self, text: str) -> None:
         """Text for the screen only."""
+        self._last = time.monotonic()
         if self._screen is None:
             return
         try:
@@ -46,23 +54,20 @@ class Progress:
 
     def log(self, text: str) -> None:
         """Text for the log only."""
-        if self._log is None:
-            return
-        try:
-            if self._log_file is None:
-                self._log_file = _open_log(self._log)
-            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            os.write(self._log_file, f"{now} [{os.getpid()}] {text}\n".encode(errors="replace"))
-        except OSError as error:
-            self.faults.append(f"the log {self._log} cannot be written: {error.strerror}")
-            self._log = None
+        if self._log is not None:
+            self._log.write(text)
+
+    def alive(self, text: str) -> None:
+        """A line for both if nothing was said for a while; a terminal has its live line."""
+        if time.monotonic() - self._last >= ALIVE_SECONDS:
+            self._last = time.monotonic()
+            (self.say if self._status is None else self.log)(text)
 
     def trace(self, text: str) -> None:
         """A traceback: for the log, or for the screen if there is none."""
-        if self._log is None:
+        self.log(text)
+        if self._log is None or self._log.fault:
             self.show(text)
-        else:
-            self.log(text)
 
     def live(self, text: str) -> None:
         """Replace the live line of a terminal."""
@@ -86,13 +91,5 @@ class Progress:
     def close(self) -> None:
         """No more lines will come."""
         self.close_live()
-        if self._log_file is not None:
-            os.close(self._log_file)
-            self._log_file = None
-
-
-def _open_log(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > LOG_LIMIT:
-        path.replace(path.with_suffix(".log.1"))
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if self._log is not None:
+            self._log.close()

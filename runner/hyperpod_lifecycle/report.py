@@ -14,7 +14,7 @@ from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
 from hyperpod_lifecycle.paths import write_private
 
 #: Status of a run by its exit code; a run that ends with 0 is "ok" or "degraded".
-STATUS = {
+STATUS: dict[int, str] = {
     ExitCode.OK: "ok",
     ExitCode.INTERNAL: "error",
     ExitCode.INPUT: "invalid",
@@ -25,16 +25,31 @@ STATUS = {
 }
 
 
+#: Status of a run that has not ended: it goes on, or it was killed.
+UNFINISHED = "unfinished"
+
+#: Characters of the last line, which people see in consoles and APIs that cut it.
+LINE = 400
+
+
 @dataclass(eq=False)
 class Concern:
-    """One play on this node."""
+    """One play on this node.
+
+    Its status is ok, off (its switch is false), partial (tags left a part of it out), failed, degraded (a task failed,
+    the node went on), not_run (the run ended before it) or not_selected (tags left it out).
+    """
 
     name: str
-    status: str = "ok"  #: ok, failed, degraded (a task failed, the node went on), not_run (an earlier one failed)
+    status: str = "ok"
     seconds: float = 0.0
     changed: int = 0
     failed: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def ran(self) -> bool:
+        return self.status not in ("off", "not_run", "not_selected")
 
 
 @dataclass(frozen=True)
@@ -48,9 +63,12 @@ class Task:
 
 @dataclass(frozen=True)
 class FailedTask(Task):
-    """A task that failed, and why."""
+    """A task that failed, and why: one line, and below it the lines of a journal if it quotes one."""
 
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.concern}: {self.task}: {self.reason}"
 
 
 @dataclass
@@ -66,8 +84,8 @@ class Report:
     check: bool = False
     tags: list[str] = field(default_factory=list)
     skip_tags: list[str] = field(default_factory=list)
-    status: str = "ok"
-    exit_code: int = ExitCode.OK
+    status: str = UNFINISHED
+    exit_code: int | None = None  #: none as long as it has not ended
     reason: str = ""  #: what ended the run, if it is not ok
     remedy: str = ""  #: what to do next
     notes: list[str] = field(default_factory=list)
@@ -82,39 +100,87 @@ class Report:
         self.exit_code = int(exit_code)
         self.status = STATUS[exit_code]
         self.reason, self.remedy = reason, remedy
-        if self.status == "ok" and any(concern.status == "degraded" for concern in self.concerns):
+        degraded = [concern.name for concern in self.concerns if concern.status == "degraded"]
+        if self.status == "ok" and degraded:
             self.status = "degraded"
-            failed = self.failed_tasks[-1]
-            self.reason = f"{failed.concern}: {failed.task}: {failed.reason}"
-            self.remedy = "see the report; the required concerns are in order"
+            first = {task.concern: task for task in reversed(self.failed_tasks)}
+            self.reason = "; ".join(one_line(str(first[name])) for name in degraded)
+            self.remedy = "all required concerns succeeded; see `hyperpod-lifecycle report`"
 
     def sentence(self) -> str:
-        """The run in one line."""
-        who = f"{self.node} ({self.node_type})" if self.node else "this node"
-        return one_line(f"hyperpod-lifecycle: {who}: {self.status}: {'; '.join(self._clauses())}")
+        """The run in one line of at most LINE characters. What it has to leave out is in :meth:`left_out`."""
+        return self._composed()[0]
 
-    def _clauses(self) -> Iterable[str]:
-        if self.exit_code == ExitCode.OK:
-            ran = [concern for concern in self.concerns if concern.status != "not_run"]
-            changed = sum(concern.changed for concern in ran)
-            change = f"{changed} would change" if self.check else f"{changed} changed"
-            checked = "check only, " if self.check else ""
-            yield f"{checked}{_count(len(ran), 'concern')}, {change}, {self.seconds:.1f} s"
-        if self.reason:
-            yield self.reason
+    def left_out(self) -> list[str]:
+        """What the sentence had to shorten or leave out, in full."""
+        return self._composed()[1]
+
+    def _composed(self) -> tuple[str, list[str]]:
+        who = f"{self.node} ({self.node_type})" if self.node else "this node"
+        head = f"hyperpod-lifecycle: {who}: {self.status}: "
+        left_out: list[str] = []
+        facts = self._facts()
+        remedy = f"next: {one_line(self.remedy)}" if self.remedy else ""
+        if len(remedy) > LINE * 5 // 8:
+            left_out.append(remedy)
+            remedy = "next: see the line above"
+        notes = [one_line(note) for note in self._notes()]
+
+        def line(reason: str, count: int) -> str:
+            rest = [f"{len(notes) - count} more in `hyperpod-lifecycle report`"] if count < len(notes) else []
+            return head + "; ".join(filter(None, [facts, reason, *notes[:count], *rest, remedy]))
+
+        reason = one_line(self.reason)
+        room = LINE - len(line("", 0)) - 2
+        if len(reason) > room:
+            left_out.insert(0, reason)
+            reason = shorten(reason, max(room, 40))
+        fitting = [count for count in range(len(notes) + 1) if len(line(reason, count)) <= LINE]
+        count = fitting[-1] if fitting else 0
+        return shorten(line(reason, count), LINE), [*left_out, *notes[count:]]
+
+    def _facts(self) -> str:
+        """What a run that has not failed has to tell."""
+        if self.status == UNFINISHED:
+            return f"started {self.started}"
+        if self.exit_code != ExitCode.OK:
+            return ""
+        ran = [concern for concern in self.concerns if concern.ran]
+        changed = sum(concern.changed for concern in self.concerns)
+        parts = ["check only"] if self.check else []
+        parts += [_count(len(ran), "concern"), f"{changed} would change" if self.check else f"{changed} changed"]
+        only = [f"only {self.selection}"] if self.selection else []
+        return ", ".join([*parts, f"{self.seconds:.1f} s", *only])
+
+    @property
+    def selection(self) -> str:
+        """The tags of a run that was not about everything, as on the command line."""
+        tags = [f"--tags {','.join(self.tags)}"] if self.tags else []
+        return " ".join([*tags, *([f"--skip-tags {','.join(self.skip_tags)}"] if self.skip_tags else [])])
+
+    def _notes(self) -> Iterable[str]:
         yield from (f"{concern.name}: {note}" for concern in self.concerns for note in concern.notes)
         yield from self.notes
-        if self.remedy:
-            yield f"next: {self.remedy}"
 
     def table(self) -> Iterable[str]:
         """The concerns, one a line."""
         width = max((len(concern.name) for concern in self.concerns), default=0)
+        column = max((len(concern.status) for concern in self.concerns), default=0)
         for concern in self.concerns:
-            facts = [f"{concern.seconds:.1f} s"] if concern.status != "not_run" else []
+            facts = [f"{concern.seconds:.1f} s"] if concern.ran else []
             facts += [f"{concern.changed} changed"] if concern.changed else []
             facts += [f"{concern.failed} failed"] if concern.failed else []
-            yield f"{concern.name:{width}}  {concern.status.replace('_', ' '):8}  {', '.join(facts)}".rstrip()
+            yield f"{concern.name:{width}}  {concern.status.replace('_', ' '):{column}}  {', '.join(facts)}".rstrip()
+
+    def details(self) -> Iterable[str]:
+        """What `report` shows between table and last line: tags, failed tasks in full, notes that are not there."""
+        if self.selection:
+            yield f"only a part was asked for: {self.selection}"
+        for task in self.failed_tasks:
+            first, *quoted = str(task).splitlines()
+            yield f"failed: {first}"
+            yield from (f"    {line}" for line in quoted)
+        yield from (f"note: {note}" for note in self._notes() if one_line(note) not in self.summary)
 
     def differences(self, now: Mapping[str, str]) -> Iterable[str]:
         """How the files that a run would read `now` differ; a file that was copied or moved as it is does not."""
@@ -148,7 +214,7 @@ def read(path: Path) -> Report:
         )
     except FileNotFoundError:
         raise InputError(
-            [Problem(str(path), "", "no run has ended on this node yet", "start one: hyperpod-lifecycle apply")]
+            [Problem(str(path), "", "no run has started on this node yet", "start one: hyperpod-lifecycle apply")]
         ) from None
     except PermissionError:
         raise InputError([Problem(str(path), "", "only root may read it", "run the command as root")]) from None
@@ -162,6 +228,14 @@ def one_line(text: str, limit: int = 2000) -> str:
     """Text from anywhere, fit for the one line that people read."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def shorten(text: str, limit: int) -> str:
+    """What failed stands at the beginning of a text, and the last words of a journal at its end: both stay."""
+    if len(text) <= limit:
+        return text
+    tail = limit * 2 // 5
+    return f"{text[: limit - tail - 3]} … {text[len(text) - tail :]}"
 
 
 def _count(number: int, noun: str) -> str:

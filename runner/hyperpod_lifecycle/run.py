@@ -13,19 +13,20 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperpod_lifecycle import __version__, inputs, lock, processes, users
-from hyperpod_lifecycle.environment import clean_environment, only, umask
+from hyperpod_lifecycle import __version__, causes, inputs, lock, processes, users
+from hyperpod_lifecycle.environment import SYSTEM_PATH, clean_environment, only, umask
 from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
 from hyperpod_lifecycle.events import Events
+from hyperpod_lifecycle.log import Log
 from hyperpod_lifecycle.paths import Paths, write_private
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.question import PROGRAM, SITE, Answer
-from hyperpod_lifecycle.report import Concern, Report, one_line
+from hyperpod_lifecycle.report import UNFINISHED, Concern, Report, one_line
 from hyperpod_lifecycle.selection import Play
 from hyperpod_lifecycle.signals import InterruptedRun, Signals
 
@@ -38,8 +39,8 @@ NETWORK_SECONDS = 120.0
 #: How soon a signal or the time limit ends the run.
 POLL_SECONDS = 0.2
 
-#: A disk that takes no more is no defect of ours.
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+#: A disk that takes no more, and a file that may not be changed, are no bugs of ours.
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM)
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,25 @@ class Options:
     resource_config: Path | None = None
     provisioning_parameters: Path | None = None
     inventory: Path | None = None
+    json: bool = False  #: print the report as JSON
     request: tuple[str, ...] = ()  #: another command than `apply`, with its arguments
 
     @property
     def command(self) -> str:
-        """The command line that asks for the same again, with the files that stay on the node."""
+        """The command line that asks for the same again."""
         words = ["hyperpod-lifecycle", *self.request]
         if not self.request:
             pairs = [("--tags", tag) for tag in self.tags] + [("--skip-tags", tag) for tag in self.skip_tags]
+            for name in ("resource_config", "provisioning_parameters", "inventory", "connection"):
+                value = getattr(self, name)
+                pairs += [(f"--{name.replace('_', '-')}", str(value))] if value is not None else []
+            for name, default in (("timeout", Options.timeout), ("lock_wait", Options.lock_wait)):
+                value = getattr(self, name)
+                pairs += [(f"--{name.replace('_', '-')}", f"{value:g}")] if value != default else []
             words += ["apply", *(word for pair in pairs for word in pair), *self.extra_words]
-        words += ["--check"] if self.check else []
+        flags = {"--check": self.check, "--diff": self.diff, "--json": self.json}
+        words += [flag for flag, given in flags.items() if given]
+        words += [f"-{'v' * self.verbosity}"] if self.verbosity else []
         return shlex.join(words)
 
 
@@ -88,7 +98,7 @@ class TimedOut(LifecycleError):
 
 
 class ConcernFailed(LifecycleError):
-    """Ansible did not bring this node to its end."""
+    """A required concern failed, or Ansible stopped early."""
 
     exit_code = ExitCode.FAILED
 
@@ -118,9 +128,13 @@ class _Run:
     def __init__(self, options: Options, progress: Progress, paths: Paths, site: Site, signals: Signals) -> None:
         self.options, self.progress, self.paths, self.site, self.signals = options, progress, paths, site, signals
         self._remark = ""  #: what the last line of a good run must not leave out
+        self._ansible_started = False
+        self._ansible_ended = False  #: by itself, so that what still runs was left running on purpose
         self._own_names = ("", "")  #: folder that Ansible reads, and the user's that it stands for
         self.start = time.monotonic()
         self.deadline = self.start + options.timeout
+        self.transcript = None if options.check else Log(paths.ansible_log)  #: what Ansible prints
+        self.command = options.command
         self.report = Report(
             started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             check=options.check,
@@ -130,10 +144,11 @@ class _Run:
 
     def lock(self) -> Any:
         wait = min(self.options.lock_wait, self.options.timeout)
-        return lock.hold(self.paths.lock_file, self.options.command, wait, self.progress.say)
+        return lock.hold(self.paths.lock_file, self.command, wait, self.progress.say)
 
     def locked(self) -> None:
         """Everything that needs the lock; how it ends goes into the report."""
+        self._save()
         try:
             self._configure()
             self.end(None)
@@ -142,19 +157,28 @@ class _Run:
         except Exception as error:
             self.progress.trace(traceback.format_exc())
             self.end(error)
-        if not self.options.check:
-            try:
-                self.report.write(self.paths.report_file)
-            except OSError as error:  # the node is what it is, also when the disk is full
-                self.report.notes.append(f"{self.paths.report_file} is of an earlier run: {error.strerror}")
-                self.report.summary = self.report.sentence()
+        if fault := self._save():
+            self.report.notes.append(fault)
+            self.report.summary = self.report.sentence()
+
+    def _save(self) -> str:
+        """Write the report as it is now, so that also a killed run is the last one; the answer is why it cannot be."""
+        if self.options.check:
+            return ""
+        if self.report.status == UNFINISHED:
+            self.report.summary = self.report.sentence()
+        try:
+            self.report.write(self.paths.report_file)
+        except OSError as error:  # the node is what it is, also when the disk is full
+            return f"{self.paths.report_file} is of an earlier run: {error.strerror}"
+        return ""
 
     def end(self, error: Exception | None) -> None:
         """Close the report and the screen."""
-        report, again = self.report, f"run it again: {self.options.command}"
+        report, again = self.report, f"run it again: {self.command}"
         self.progress.close_live()
         report.seconds = round(time.monotonic() - self.start, 1)
-        for fault in self.progress.faults:
+        for fault in filter(None, (self.progress.fault, self.transcript.fault if self.transcript else "")):
             self._note(fault)
         if error is None:
             report.end(ExitCode.OK, self._remark)
@@ -166,23 +190,34 @@ class _Run:
             more = f" (and {len(error.problems) - 1} more, above)" if len(error.problems) > 1 else ""
             report.end(error.exit_code, one_line(str(error.problems[0])) + more, f"correct it, then {again}")
         elif isinstance(error, LifecycleError):
-            see = "" if self.options.check else f" (log: {self.paths.log_file})"
+            log = self.paths.ansible_log if self._ansible_started else self.paths.log_file
+            see = "" if self.options.check else f" (log: {log})"
             remedy = {
                 ExitCode.FAILED: f"fix the cause{see}, then {again}",
                 ExitCode.LOCKED: "wait until it ends, or give --lock-wait more seconds",
                 ExitCode.TIMEOUT: f"see what it waited for{see}, then {again}, with a higher --timeout if need be",
             }.get(error.exit_code, again)
             report.end(error.exit_code, one_line(str(error).replace(*self._own_names)), remedy)
-        elif isinstance(error, OSError) and error.errno in FULL:
-            where = error.filename or self.paths.run_dir
-            report.end(ExitCode.INTERNAL, f"{where}: {error.strerror}", f"make it writable, with room, then {again}")
+        elif isinstance(error, OSError) and error.errno in REFUSED:
+            what = ": ".join(
+                filter(None, [causes.explain(str(error)), str(error.filename or self.paths.run_dir), error.strerror])
+            )
+            report.end(ExitCode.INTERNAL, what, f"make it writable, with room, then {again}")
+        elif isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            report.end(ExitCode.INTERNAL, "out of memory", f"end what uses it, then {again}")
         else:
             what = one_line(f"{type(error).__name__}: {error}", 300)
             where = "above" if self.options.check else f"in {self.paths.log_file}"
-            report.end(ExitCode.INTERNAL, what, f"this is a defect of ours; its traceback is {where}")
+            report.end(ExitCode.INTERNAL, what, f"this is a bug in hyperpod-lifecycle; its traceback is {where}")
         report.summary = report.sentence()
+        said = {*report.notes, *(one_line(f"{report.status}: {task}") for task in report.failed_tasks)}
+        for text in report.left_out():
+            if text not in said and not any(one_line(str(task)) in text for task in report.failed_tasks):
+                self.progress.say(text)
         self.progress.log(report.summary)
         self.progress.close()
+        if self.transcript:
+            self.transcript.close()
 
     # --- the steps ---
 
@@ -199,18 +234,42 @@ class _Run:
             node = self._node(found)
             if not self.options.check:
                 found.keep(self.paths)
+                self.command = self._command_without_copies()
+            self._save()
         private = Path(tempfile.mkdtemp(prefix="run-", dir=self.paths.run_dir))
         try:
             inventory = found.write(private / "inventory", node.name, self.options.connection)
             self._own_names = (str(inventory.parent), str(found.inventory or inventory.parent))
             self._play(private, inventory, node, self._connection(found))
         finally:
+            if self._ansible_ended:
+                for process in processes.left(self.paths.run_dir):
+                    self._note(f"process {process} outlives the run that started it")
+                shutil.rmtree(private)
             self._clean()
 
+    def _command_without_copies(self) -> str:
+        """The command line that asks for the same again, without files that a run finds by itself.
+
+        on_create.sh names files in an upload folder, which may vanish; their copies stay on the node.
+        """
+        kept: dict[str, Path] = {}
+        for name in ("resource_config", "provisioning_parameters"):
+            given = getattr(self.options, name)
+            platform, copy = (folder / f"{name}.json" for folder in (self.paths.platform_dir, self.paths.etc_dir))
+            found = platform if platform.exists() else copy
+            if given and not (found.exists() and found.read_bytes() == given.read_bytes()):
+                kept[name] = given
+        return replace(
+            self.options,
+            resource_config=kept.get("resource_config"),
+            provisioning_parameters=kept.get("provisioning_parameters"),
+        ).command
+
     def _clean(self) -> None:
-        """Remove what a run leaves: processes and private directory. Also before a run, after one that was killed."""
-        for pid in processes.sweep(self.paths.run_dir):
-            self._note(f"process {pid} of a run does not end; it is stuck in the kernel")
+        """End the processes of a run that did not end by itself, this one or a killed one, and remove its directory."""
+        for pid in processes.end(self.paths.run_dir):
+            self._note(f"process {pid} cannot be killed (uninterruptible sleep)")
         for private in self.paths.run_dir.glob("run-*"):
             shutil.rmtree(private)
 
@@ -224,13 +283,20 @@ class _Run:
         self.report.inputs = found.fingerprints()
         for note in (*found.notes, *found.check_names(cluster), *cluster.notes, *people.notes):
             self._note(note)
-        node = find_node(cluster, max(0.0, min(NETWORK_SECONDS, self.deadline - time.monotonic())))
+        node = find_node(
+            cluster,
+            max(0.0, min(NETWORK_SECONDS, self.deadline - time.monotonic())),
+            lambda: self.progress.alive("waiting for the network to give this node its address"),
+        )
         self.report.node, self.report.node_type = node.name, node.node_type.value
         if found.node not in (None, node.name):
             file = str((found.inventory or Path()) / inputs.SOURCE_FILE)
             what = f"found {found.node}, and this machine is {node.name}"
             raise InputError([Problem(file, "node", what, "remove it: it is for plans")])
-        self.progress.say(f"hyperpod-lifecycle {__version__}: {node.name} ({node.node_type.value}) of {cluster.name}")
+        who = f"hyperpod-lifecycle {__version__}: {node.name} ({node.node_type.value}) of {cluster.name}"
+        self.progress.say(who)
+        if self.transcript:
+            self.transcript.write(f"{who}: {self.command}")
         return node
 
     def _connection(self, found: inputs.Inputs) -> str:
@@ -239,19 +305,26 @@ class _Run:
     def _play(self, private: Path, inventory: Path, node: Node, connection: str) -> None:
         tags, skip_tags = self.options.tags, self.options.skip_tags
         variables = clean_environment(private, self.site.collections, connection)
-        events = Events(self.progress, bool(tags or skip_tags), self.options.verbosity, self.options.diff)
+        answer = private / "answer.json"
+        events = Events(
+            self.progress,
+            (tags, skip_tags),
+            self.options.verbosity,
+            self.options.diff,
+            plays=lambda: self._plays(answer),
+            transcript=self.transcript,
+        )
         self.report.concerns = events.concerns
         self.report.changed_tasks = events.changed_tasks
         self.report.failed_tasks = events.failed_tasks
-        answer = private / "answer.json"
         try:
             self._ansible(private, inventory, node, events, variables, answer)
         except LifecycleError:
-            ran = {concern.name for concern in events.concerns}
+            known = {concern.name for concern in events.concerns}
             events.concerns += [
-                Concern(play.name, status="not_run")
+                Concern(play.name, status="not_run" if play.selected(tags, skip_tags) else "not_selected")
                 for play in self._plays(answer)
-                if ran and play.matches and play.name not in ran and play.selected(tags, skip_tags)
+                if play.matches and play.name not in known
             ]
             raise
         if tags and not any(play.matches and play.has(tags) for play in self._plays(answer)):
@@ -286,17 +359,19 @@ class _Run:
             flags += ["--extra-vars", f"@{private / 'extra_vars.json'}"]
 
         def cancelled() -> bool:
+            events.alive()
             if not self.signals.received and time.monotonic() < self.deadline:
                 return False
             # Ansible's workers are in sessions of their own, where ansible-runner does not reach them.
-            processes.sweep(self.paths.run_dir)
+            processes.end(self.paths.run_dir)
             return True
 
         with only(variables), umask(0o022):
+            binary, *words = [*processes.in_scope(private, SYSTEM_PATH), *PROGRAM]
             runner = init_runner(
                 private_data_dir=str(private),
-                binary=PROGRAM[0],
-                cmdline=shlex.join([*PROGRAM[1:], str(answer), self._packed(), *flags, self.site.playbook]),
+                binary=binary,
+                cmdline=shlex.join([*words, str(answer), self._packed(), *flags, self.site.playbook]),
                 inventory=[str(inventory)],
                 tags=",".join(options.tags),
                 skip_tags=",".join(options.skip_tags),
@@ -307,11 +382,14 @@ class _Run:
                 event_handler=events,
                 cancel_callback=cancelled,
             )
+            self._ansible_started = True
             try:
                 runner.run()
-            except pexpect.TIMEOUT as error:
-                raise ConcernFailed("Ansible ended, but a process that it started keeps its terminal open") from error
-        self._judge(runner.canceled, runner.rc, events, node, Answer.read(answer))
+                code = runner.rc
+            except pexpect.TIMEOUT:  # Ansible has ended, and a process that it started keeps its terminal open
+                code = 0 if events.stats else 1
+        self._ansible_ended = not runner.canceled
+        self._judge(runner.canceled, code, events, node, Answer.read(answer))
 
     def _packed(self) -> str:
         """The folder of packed modules, which a dry run uses and does not make."""
@@ -335,10 +413,13 @@ class _Run:
         if answer and answer.problems:
             raise InputError(answer.problems)
         if events.stats is None:
-            raise ConcernFailed(f"{events.where or 'Ansible'}: {events.words or f'ended with code {code}'}")
+            full = causes.is_full(self.paths.run_dir)  # then ansible-runner loses events without a word
+            cause = f"no space left on {self.paths.run_dir}" if full else causes.explain(events.words)
+            words = events.words or f"ended with code {code}"
+            raise ConcernFailed(": ".join(filter(None, [events.where or "Ansible", cause, words])))
         if events.failed_tasks:
             failed = events.failed_tasks[-1]
-            raise ConcernFailed(f"{failed.concern}: {failed.task}: {failed.reason}")
+            raise ConcernFailed(str(failed))
         hosts = ", ".join(events.stats["processed"]) or "no host"
         said = f": {events.words}" if events.words else ""
         raise ConcernFailed(f"Ansible ended with code {code}, having configured {hosts}{said}")

@@ -42,6 +42,13 @@ class Play:
         """Whether one of `tags` means something in it."""
         return bool((self.tags | self.task_tags | SPECIAL) & set(tags))
 
+    def whole(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
+        """Whether a run with these options does all of it."""
+        if "always" in self.tags:
+            return True
+        left_out = (self.task_tags - self.tags - SPECIAL) & set(skip_tags)
+        return not left_out and (not tags or bool((self.tags | {"all"}) & set(tags)))
+
     def selected(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
         """Whether a run with these options does more in it than its `always` tasks."""
         return (not tags or self.has(tags) or "always" in self.tags) and not self.tags & set(skip_tags)

@@ -20,7 +20,7 @@ from conftest import BASELINE, ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hyperpod_lifecycle import __version__, cli, environment, run
+from hyperpod_lifecycle import __version__, cli, environment, lock, run
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
 from hyperpod_lifecycle.paths import Paths
 from hyperpod_lifecycle.question import Answer
@@ -75,8 +75,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[run.Options]:
         asked.append(options)
         progress.say("slurm: ok")
         made = Report(started="2026-11-30T10:00:00+00:00", node="n-1", node_type="compute")
-        if options.timeout == 1:
-            made.end(ExitCode.TIMEOUT, "slurm: Wait", "try again")
+        made.end(*((ExitCode.TIMEOUT, "slurm: Wait", "try again") if options.timeout == 1 else (ExitCode.OK,)))
         made.summary = made.sentence()
         return made
 
@@ -193,10 +192,33 @@ def test_report_shows_the_last_run_and_what_changed_since(paths: Paths, command:
     last.write(paths.report_file)
     shown = command("report", "--inventory", str(ROOT / "inventory"))
     assert shown.code == 0
-    assert shown.out.splitlines()[0] == "slurm  ok        1.5 s"
+    assert shown.out.splitlines()[0] == "slurm  ok  1.5 s"
     assert f"note: {config} has changed since that run" in shown.out
     assert shown.out.splitlines()[-1] == "2026-11-30T10:00:00+00:00: the sentence"
     assert command("report", "--json").out == paths.report_file.read_text()
+
+
+def test_report_says_what_a_partial_run_left_out(paths: Paths, command: Command) -> None:
+    concerns = [Concern("slurm", "partial", 1.5), Concern("fsx", "not_selected"), Concern("homes", "not_run")]
+    last = Report(started="2026-11-30T10:00:00+00:00", tags=["install"], concerns=concerns)
+    last.end(ExitCode.OK)
+    last.summary = last.sentence()
+    last.write(paths.report_file)
+    shown = command("report").out.splitlines()
+    assert shown[:4] == [
+        "slurm  partial       1.5 s",
+        "fsx    not selected",
+        "homes  not run",
+        "only a part was asked for: --tags install",
+    ]
+    assert shown[-1].endswith(": ok: 1 concern, 0 changed, 0.0 s, only --tags install")
+
+
+def test_report_of_a_run_that_has_not_ended_says_whether_it_still_goes_on(paths: Paths, command: Command) -> None:
+    Report(started="2026-11-30T10:00:00+00:00", summary="x").write(paths.report_file)
+    assert "the run that began at 2026-11-30T10:00:00+00:00 was killed: run it again" in command("report").out
+    with lock.hold(paths.lock_file, "another", 0, pytest.fail):
+        assert "the run that began at 2026-11-30T10:00:00+00:00 is still going" in command("report").out
 
 
 def test_report_of_a_run_whose_files_were_copied_says_nothing_of_them(paths: Paths, command: Command) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from hyperpod_lifecycle.errors import ExitCode
+
 PAGES = [
     *(ROOT.glob("*.md")),
     *(path for folder in ("docs", "lab", "collection") for path in (ROOT / folder).rglob("*.md")),
@@ -65,3 +67,12 @@ def test_the_skeleton_of_a_concern_has_the_shape_of_a_concern(tmp_path: Path) ->
     for name in ("Motd", "my-concern", "hyperpod_x", ""):
         with pytest.raises(ValueError, match="cannot name a concern"):
             new_concern.create(tmp_path, name)
+
+
+def test_the_table_of_exit_codes_is_that_of_the_program() -> None:
+    (table,) = re.findall(
+        r"^\| exit code \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", (ROOT / "README.md").read_text(), re.M
+    )
+    *rows, killed = table.splitlines()
+    assert rows == [f"| {int(code)} | {code.meaning} |" for code in ExitCode]
+    assert killed.startswith("| 128 + N")

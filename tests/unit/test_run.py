@@ -8,14 +8,16 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,7 +104,7 @@ class Machine:
 
     def marked(self) -> list[int]:
         """Processes of any run of this machine."""
-        return sorted(processes._family(self.paths.run_dir))
+        return sorted(processes.family(self.paths.run_dir))
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
         },
     )
     yield made
-    processes.sweep(made.paths.run_dir)
+    processes.end(made.paths.run_dir, grace=0)
 
 
 def group(name: str, address: str) -> dict[str, Any]:
@@ -155,6 +157,10 @@ def write(path: Path, document: Any) -> None:
 
 def statuses(report: Report) -> dict[str, str]:
     return {concern.name: concern.status for concern in report.concerns}
+
+
+def ran(report: Report) -> set[str]:
+    return {concern.name for concern in report.concerns if concern.ran}
 
 
 # --- how a run can end ---
@@ -227,10 +233,17 @@ def test_a_failure_names_concern_task_reason_and_next_step(machine: Machine) -> 
     assert report.exit_code == ExitCode.FAILED
     assert report.summary == (
         f"hyperpod-lifecycle: {NAME} (compute): failed: paint: Stir: return code 3 | first | the lid is stuck; "
-        f"next: fix the cause (log: {machine.paths.log_file}), then run it again: hyperpod-lifecycle apply"
+        f"next: fix the cause (log: {machine.paths.ansible_log}), then run it again: "
+        "hyperpod-lifecycle apply --connection local"
     )
     assert statuses(report) == {"platform": "ok", "paint": "failed", "frame": "not_run"}
-    assert "paint: failed: Stir: return code 3" in machine.paths.log_file.read_text()
+    log = machine.paths.log_file.read_text()
+    assert "paint: failed: Stir: return code 3" in log
+    assert log.index("paint: started") < log.index("paint: failed")
+    transcript = machine.paths.ansible_log
+    assert "the lid is stuck" in transcript.read_text()
+    assert '"rc": 3' in transcript.read_text()
+    assert stat.S_IMODE(transcript.stat().st_mode) == 0o600
 
 
 def test_a_failure_in_a_loop_names_the_first_items_reason(machine: Machine) -> None:
@@ -427,7 +440,7 @@ def test_no_value_of_the_command_line_is_shown(machine: Machine) -> None:
     words = ("-e", "slurm_log_siez=…", "-e", "slurm_log_count=3")
     report = machine.apply(PLATFORM, extra_vars=secrets, extra_words=words, verbosity=1)
     assert report.exit_code == ExitCode.INPUT
-    again = "run it again: hyperpod-lifecycle apply -e slurm_log_siez=… -e slurm_log_count=3"
+    again = "run it again: hyperpod-lifecycle apply --connection local -e slurm_log_siez=… -e slurm_log_count=3"
     assert again in report.summary.replace("'", "")
     seen = machine.screen + report.to_json() + machine.paths.log_file.read_text()
     assert "hunter2" not in seen + machine.paths.lock_file.read_text()
@@ -506,8 +519,19 @@ def test_tags_select_concerns_and_phases(
     machine: Machine, options: dict[str, Any], concerns: set[str], changed: int
 ) -> None:
     report = machine.apply(TWO, **options)
-    assert (report.status, set(statuses(report))) == ("ok", concerns)
+    assert (report.status, ran(report)) == ("ok", concerns)
     assert len(report.changed_tasks) == changed
+
+
+def test_what_tags_leave_out_is_not_ok(machine: Machine) -> None:
+    report = machine.apply(TWO, tags=("install",))
+    assert statuses(report) == {"platform": "ok", "paint": "partial", "frame": "partial"}
+    assert ": ok: 3 concerns, 2 changed, " in report.summary
+    assert report.summary.endswith(" s, only --tags install")
+    report = machine.apply(TWO, skip_tags=("verify", "frame"))
+    assert statuses(report) == {"platform": "ok", "paint": "partial", "frame": "not_selected"}
+    report = machine.apply(TWO.replace('"true"', '"false"', 1), tags=("paint",))
+    assert statuses(report) == {"platform": "ok", "paint": "failed", "frame": "not_selected"}
 
 
 def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: Machine) -> None:
@@ -566,6 +590,55 @@ def test_verbose_adds_a_line_per_task_and_twice_ansibles_own(machine: Machine) -
     assert "PLAY [platform]" in machine.screen
 
 
+# --- run it again ---
+
+
+def test_run_it_again_repeats_every_option() -> None:
+    given = {
+        "tags": ("slurm", "verify"),
+        "skip_tags": ("install",),
+        "extra_vars": {"slurm_log_count": 3},
+        "extra_words": ("-e", "slurm_log_count=3"),
+        "check": True,
+        "diff": True,
+        "verbosity": 2,
+        "connection": "local",
+        "timeout": 90.5,
+        "lock_wait": 5.0,
+        "resource_config": Path("/a b/resource_config.json"),
+        "provisioning_parameters": Path("/a/provisioning_parameters.json"),
+        "inventory": Path("/a/inventory"),
+        "json": True,
+    }
+    assert set(given) == {each.name for each in fields(run.Options)} - {"request"}
+    assert run.Options().command == "hyperpod-lifecycle apply"
+    words = shlex.split(run.Options(**given).command)
+    text = " ".join(words[2:])
+    assert words[:2] == ["hyperpod-lifecycle", "apply"]
+    assert words[words.index("--resource-config") + 1] == "/a b/resource_config.json"
+    for part in (
+        *("--tags slurm", "--tags verify", "--skip-tags install", "-e slurm_log_count=3", "--check", "--diff", "-vv"),
+        *("--connection local", "--timeout 90.5", "--lock-wait 5", "--inventory /a/inventory", "--json"),
+        "--provisioning-parameters /a/provisioning_parameters.json",
+    ):
+        assert part in text
+
+
+def test_run_it_again_names_no_file_that_a_run_finds_by_itself(machine: Machine) -> None:
+    """on_create.sh names files in an upload folder, which may be gone by then."""
+    upload = machine.root / "upload"
+    upload.mkdir()
+    config = machine.paths.platform_dir / "resource_config.json"
+    parameters = (machine.paths.platform_dir / "provisioning_parameters.json").rename(upload / "parameters.json")
+    broken = PLATFORM.replace("'compute'", "'login'")
+    report = machine.apply(broken, resource_config=config, provisioning_parameters=parameters)
+    assert report.remedy.endswith("run it again: hyperpod-lifecycle apply --connection local")
+    other = machine.root / "other.json"
+    write(other, {**json.loads(config.read_text()), "more": 1})
+    report = machine.apply(broken, resource_config=other, provisioning_parameters=parameters)
+    assert report.remedy.endswith(f"hyperpod-lifecycle apply --resource-config {other} --connection local")
+
+
 # --- nothing is left behind ---
 
 
@@ -612,9 +685,12 @@ LINGER = (
 )
 
 
+LATER = "\n- name: frame\n  hosts: compute\n  gather_facts: false\n  tasks: [{name: Cut, ansible.builtin.debug: {}}]\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_everything_at_once_and_says_so(machine: Machine, number: signal.Signals) -> None:
-    started = machine.start(LINGER.replace("ROOT", str(machine.root)))
+    started = machine.start(LINGER.replace("ROOT", str(machine.root)) + LATER)
     wait_for((machine.root / "started").exists)
     assert len(machine.marked()) >= 5  # ansible-playbook, a worker, the module, sh and the sleeps
     started.send_signal(number)
@@ -626,7 +702,7 @@ def test_a_signal_ends_everything_at_once_and_says_so(machine: Machine, number: 
     assert machine.marked() == []
     assert machine.left() == {"lock", "modules"}
     assert read(machine.paths.report_file).status == "interrupted"
-    assert statuses(read(machine.paths.report_file)) == {"platform": "failed"}
+    assert statuses(read(machine.paths.report_file)) == {"platform": "failed", "frame": "not_run"}
 
 
 #: Counts how often a run looks for this machine's addresses.
@@ -659,10 +735,7 @@ def test_the_time_limit_ends_everything(machine: Machine, monkeypatch: pytest.Mo
     lingers = machine.root / "started"
     passed = SimpleNamespace(monotonic=lambda: time.monotonic() + (600 if lingers.exists() else 0))
     monkeypatch.setattr(run, "time", passed)
-    later = (
-        "\n- name: frame\n  hosts: compute\n  gather_facts: false\n  tasks: [{name: Cut, ansible.builtin.debug: {}}]\n"
-    )
-    report = machine.apply(LINGER.replace("ROOT", str(machine.root)) + later, timeout=600)
+    report = machine.apply(LINGER.replace("ROOT", str(machine.root)) + LATER, timeout=600)
     assert (report.exit_code, report.status) == (ExitCode.TIMEOUT, "timeout")
     assert "platform: Linger: not finished after 600 s; next: " in report.summary
     assert statuses(report) == {"platform": "failed", "frame": "not_run"}
@@ -676,17 +749,44 @@ def test_a_killed_run_is_cleaned_up_by_the_next(machine: Machine) -> None:
     started.wait()
     assert len(machine.marked()) >= 2
     assert len(list(machine.paths.run_dir.glob("run-*"))) == 1
+    last = read(machine.paths.report_file)
+    assert (last.status, last.exit_code, last.node, last.concerns) == ("unfinished", None, NAME, [])
+    assert set(last.inputs) == {str(file) for file in machine.paths.platform_dir.iterdir()}
     report = machine.apply(PLATFORM, lock_wait=0)
     assert report.status == "ok"
     assert machine.marked() == []
     assert machine.left() == {"lock", "modules"}
 
 
-def test_a_process_that_a_task_left_behind_is_ended(machine: Machine) -> None:
-    report = machine.apply(
-        PLATFORM + "    - {name: Leave, ansible.builtin.shell: 'setsid sleep 300 >/dev/null 2>&1 &'}\n"
+def test_what_a_task_started_on_purpose_outlives_the_run_and_the_next_one_and_is_named(machine: Machine) -> None:
+    leave = f"'sleep 300 >/dev/null 2>&1 & echo $! >{machine.root}/pid'"
+    report = machine.apply(PLATFORM + f"    - {{name: Leave, ansible.builtin.shell: {leave}}}\n")
+    pid = int((machine.root / "pid").read_text())
+    try:
+        assert (report.status, report.notes) == ("ok", [f"process {pid} (sleep 300) outlives the run that started it"])
+        assert machine.left() == {"lock", "modules"}
+        report = machine.apply(PLATFORM)
+        assert (report.status, report.notes) == ("ok", [])
+        assert Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x00300\x00"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_task_gets_sigterm_and_a_grace(machine: Machine, monkeypatch: pytest.MonkeyPatch, clean: bool) -> None:
+    """A task that cleans up at SIGTERM can do so, and one that ignores it is killed when the grace has passed."""
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 10.0 if clean else 1.0)
+    trap = f"trap 'trap \"\" TERM; sleep 1; touch {machine.root}/cleaned; exit' TERM" if clean else "trap '' TERM"
+    script = machine.root / "task"
+    script.write_text(f"{trap}\ntouch {machine.root}/started\nwhile sleep 0.1; do :; done\n")
+    plays = PLATFORM + f"    - {{name: Work, ansible.builtin.command: sh {script}}}\n"
+    stopped = threading.Thread(
+        target=lambda: (wait_for((machine.root / "started").exists), os.kill(os.getpid(), signal.SIGTERM))
     )
-    assert report.status == "ok"
+    stopped.start()
+    report = machine.apply(plays)
+    stopped.join()
+    assert (report.exit_code, (machine.root / "cleaned").exists()) == (ExitCode.INTERRUPTED, clean)
     assert machine.marked() == []
 
 
@@ -696,8 +796,8 @@ def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
     report = machine.apply((machine.site).read_text(), lock_wait=0.5)
     assert (report.exit_code, report.status) == (ExitCode.LOCKED, "locked")
     assert f"another run holds this node: pid {started.pid} since 20" in report.summary
-    assert "hyperpod-lifecycle apply; next:" in report.summary
-    assert not machine.paths.report_file.exists()
+    assert "hyperpod-lifecycle apply --connection local; next:" in report.summary
+    assert read(machine.paths.report_file).status == "unfinished", "that of the run in progress"
     assert len(machine.marked()) >= 5, "the run in progress goes on"
     started.terminate()
     started.communicate(timeout=20)
@@ -730,7 +830,10 @@ def test_a_defect_of_ours_is_an_error_with_its_traceback_in_the_log(
     monkeypatch.setattr("hyperpod_lifecycle.events.Events._runner_on_ok", defect)
     report = machine.apply(PLATFORM)
     assert (report.exit_code, report.status) == (ExitCode.INTERNAL, "error")
-    assert "RuntimeError: KeyError: 'broken'; next: this is a defect of ours; its traceback is in " in report.summary
+    assert (
+        "RuntimeError: KeyError: 'broken'; next: this is a bug in hyperpod-lifecycle; its traceback is in "
+        in report.summary
+    )
     assert "Traceback" in machine.paths.log_file.read_text()
     assert "Traceback" not in machine.screen
     assert read(machine.paths.report_file).status == "error"

@@ -1,17 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Decide what it means for the node that a concern has failed.
 
-From a failed task to the exit code:
-
-1. A concern that a node can do without has one block in its ``tasks/main.yml``, whose ``rescue`` is this action alone,
-   and a setting ``<role>_required``. Every other concern has neither: its failing task ends the run on this node.
-2. Ansible runs the ``rescue`` once a task of the block has failed. Where the concern is not required this action
-   succeeds; Ansible counts a rescued task, goes on with the next concern, and ends with 0. Where it is required this
-   action fails with the first task's reason, and Ansible ends with 2.
-3. The runner's ``events`` see the failed task as it happens. Its concern is degraded, unless Ansible's statistics say
-   at the end that the node was lost, which makes it failed.
-4. ``report`` has the status of the run from that: degraded, exit code 0; or failed, exit code 4. The last line names
-   the concern, the task and the reason.
+What follows from that, up to the exit code, is described in `hyperpod_lifecycle.errors`.
 """
 
 from __future__ import annotations
