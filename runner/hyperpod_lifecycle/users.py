@@ -18,8 +18,9 @@ from pathlib import Path
 import yaml
 from pydantic import Field
 
+from hyperpod_lifecycle import formats, image_accounts
 from hyperpod_lifecycle.placeholders import placeholder
-from hyperpod_lifecycle.problems import Problems, show
+from hyperpod_lifecycle.problems import Problems, did_you_mean, json_path, known, nearest, show
 from hyperpod_lifecycle.strict_json import Schema, parse, unknown_keys
 
 #: Where a folder is searched for the list. The first that is there wins, even when it is empty.
@@ -27,12 +28,9 @@ FILES = ("shared_users.txt", "shared_users.yaml", "shared_users.yml")
 
 #: What useradd accepts, without upper case, which Slurm's accounting does not keep.
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
-_NAME_RULE = "write a lower-case letter, then up to 31 of those, digits, _, . and -; root is no user"
-#: root, nobody, and what programs take for "no user", in 16 and in 32 bits.
-_RESERVED_UIDS = (0, 65534, 65535, 2**32 - 2, 2**32 - 1)
-_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[^/:\s]+)+")
-#: What belongs to the node's system or to its image; nobody lives there.
-_SYSTEM = re.compile(r"/(bin|boot|dev|etc|lib(32|64|x32)?|opt/(ml|slurm)|proc|root|run|sbin|sys|tmp|usr|var)(/.*)?")
+_NAME_RULE = "write a lower-case letter, then up to 31 of those, digits, _, . and -"
+#: What sacctmgr takes as one word, and the database keeps.
+_ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _HOME_RULE = "write an absolute path of a directory of its own, such as /fsx/ada, without .., blanks and colons"
 
 
@@ -72,6 +70,10 @@ class _Group(Schema):
 
 class _Document(_Group):
     groups: list[_Group] = Field(default_factory=list)
+
+
+#: Keys of the YAML format, at any level.
+KEYS = ("groups", "users", "name", *_User.model_fields)
 
 
 def files(where: Path) -> list[Path]:
@@ -128,7 +130,11 @@ class _ListReader:
                 continue
             where = f"line {number}"
             if len(fields) not in (2, 3):
-                self._problem(where, f"found {len(fields)} fields", "write name,uid or name,uid,home")
+                self._problem(
+                    where,
+                    f"found {len(fields)} field{'s' if len(fields) > 1 else ''}",
+                    "write name,uid or name,uid,home",
+                )
                 continue
             name, uid, home = (*fields, "")[:3]
             self._add(name, uid, home, "", (where, where, where))
@@ -145,7 +151,16 @@ class _ListReader:
         except yaml.YAMLError as error:
             self._problem("", " ".join(str(error).split()), "correct the YAML")
             return
+        except RecursionError:
+            self._problem("", "nested too deep", "start it with users: or groups:")
+            return
         if raw in (None, ""):
+            return
+        before = len(self.problems)
+        for key, lines in _repeated(yaml.compose(text, Loader=yaml.BaseLoader)):
+            found = f"is there {len(lines)} times, in lines {' and '.join(map(str, lines))}"
+            self._problem(key, found, "keep one of them; the others would be lost")
+        if len(self.problems) > before:
             return
         if not isinstance(raw, dict):
             self._problem("", f"the document is {show(raw)}", "start it with users: or groups:")
@@ -153,9 +168,10 @@ class _ListReader:
         document, _ = parse(_Document, raw, self.file, self.problems)
         if document is None:
             return
-        unknown = unknown_keys(document)
-        if unknown:
-            self.notes.append(f"{self.file}: unknown keys left alone: {', '.join(unknown)}")
+        for key in unknown_keys(document):
+            name = key.rpartition(".")[2]
+            near = did_you_mean(nearest(name, KEYS))
+            self._problem(key, f"no key is named {show(name)}", f"{near}Known keys: {known(KEYS)}")
         for at, group, user in _everyone(document):
             account = next(filter(None, (level.slurm_account for level in (user, group, document))), "")
             mount = next(filter(None, (level.shared_filesystem_mount for level in (user, group, document))), "")
@@ -166,40 +182,62 @@ class _ListReader:
 
     def _add(self, name: str, uid: str, home: str, account: str, where: tuple[str, str, str]) -> None:
         before = len(self.problems)
-        if not _NAME.fullmatch(name) or name == "root":
+        for place, value in zip((*where, where[0]), (name, uid, home, account), strict=True):
+            if placeholder(value):
+                self._problem(place, f"the placeholder {show(value)}", "fill in the real value")
+        if not _NAME.fullmatch(name):
             self._problem(where[0], f"the name {show(name)}" if name else "no name", _NAME_RULE)
+        elif image_accounts.takes_name(name):
+            found = f"the name {show(name)} is that of an account or a group of the image"
+            self._problem(where[0], found, "give the user another name")
         if not re.fullmatch("[0-9]{1,10}", uid):
             found = f"the uid {show(uid)}" if uid else f"no uid for {show(name)}"
             self._problem(where[1], found, "write a whole number")
-        elif int(uid) in _RESERVED_UIDS or int(uid) >= 2**32:
-            self._problem(where[1], f"the uid {int(uid)} of {show(name)}", "give it one of its own, such as 2001")
+        elif fault := image_accounts.uid_fault(name, int(uid)):
+            self._problem(where[1], f"the uid {int(uid)} of {show(name)}{fault}", "give it one such as 2001")
+        elif int(uid) < image_accounts.FIRST_FOR_USERS:
+            self.notes.append(
+                f"{self.file}: {where[1]}: the uid {uid} of {name} is below {image_accounts.FIRST_FOR_USERS}, where "
+                "nodes give uids to services as they are installed, so it may be taken"
+            )
+        if account and not _ACCOUNT.fullmatch(account):
+            found = f"the Slurm account {show(account)} of {show(name)}"
+            self._problem(f"{where[0]} with slurm_account", found, "write letters, digits, _, . and -")
         home = home.rstrip("/") or home
-        if placeholder(home):
-            self._problem(where[2], f"the placeholder {show(home)}", "fill in the real value")
-        elif home and (fault := _home_fault(home)):
+        if home and (fault := formats.home(home)):
             self._problem(where[2], f"the home {show(home)} {fault}", _HOME_RULE)
         if len(self.problems) > before:
             return
         user = User(name, int(uid), home, account)
         values: list[tuple[str, str | int, str]] = [("name", name, where[0]), ("uid", user.uid, where[1])]
         values += [("home", home, where[2])] if home else []
-        for what, value, at in values:
-            first = self._taken.setdefault((what, value), at)
+        for what, taken, at in values:
+            first = self._taken.setdefault((what, taken), at)
             if first != at:
-                self._problem(at, f"the {what} {value} again (first at {first})", f"each {what} is one user's")
+                self._problem(at, f"the {what} {taken} again (first at {first})", f"each {what} is one user's")
         self.users.append(user)
 
     def _problem(self, key: str, found: str, remedy: str) -> None:
         self.problems.add(self.file, key, found, remedy)
 
 
-def _home_fault(home: str) -> str:
-    """Why nobody can live at this path, without a final slash; empty if somebody can."""
-    if _SYSTEM.fullmatch(home):
-        return "is in a system directory"
-    if home.startswith("/") and home.count("/") == 1:
-        return "is a top-level directory, such as file systems are mounted at"
-    return "" if _PATH.fullmatch(home) else "is not a plain absolute path"
+def _repeated(document: yaml.Node | None) -> Iterator[tuple[str, list[int]]]:
+    """Keys that a mapping has more than once, at any depth, and the lines that they are in."""
+    waiting: list[tuple[yaml.Node | None, tuple[str | int, ...]]] = [(document, ())]
+    seen: set[int] = set()  # an alias can lead back
+    while waiting:
+        node, at = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(item, (*at, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, list[int]] = {}
+            for key, value in node.value:
+                lines.setdefault(str(key.value), []).append(key.start_mark.line + 1)
+                waiting.append((value, (*at, str(key.value))))
+            yield from ((json_path((*at, key)), found) for key, found in lines.items() if len(found) > 1)
 
 
 def _everyone(document: _Document) -> Iterator[tuple[str, _Group, _User]]:

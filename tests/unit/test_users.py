@@ -31,7 +31,7 @@ def problems(path: Path) -> list[tuple[str, str]]:
 def test_every_wrong_line_of_the_sample_is_named_at_once() -> None:
     assert problems(TEXT) == [
         ("line 5", "the uid 2001 again (first at line 1)"),
-        ("line 6", 'the name "root"'),
+        ("line 6", 'the name "root" is that of an account or a group of the image'),
         ("line 7", 'no uid for "eve"'),
     ]
 
@@ -72,7 +72,7 @@ def test_account_and_mount_come_from_the_nearest_level(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("ada", "found 1 fields"),
+        ("ada", "found 1 field"),
         ("ada,2001,/a,x", "found 4 fields"),
         (",2001", "no name"),
         ("Ada,2001", 'the name "Ada"'),
@@ -81,9 +81,19 @@ def test_account_and_mount_come_from_the_nearest_level(tmp_path: Path) -> None:
         ("username,uid,home", 'the uid "uid"'),
         ("ada,-1", 'the uid "-1"'),
         ("ada,\u0662\u0660", 'the uid "\u0662\u0660"'),
-        ("ada,0", 'the uid 0 of "ada"'),
-        ("ada,65534", 'the uid 65534 of "ada"'),
-        ("ada,4294967296", 'the uid 4294967296 of "ada"'),
+        ("ada,0", 'the uid 0 of "ada" is that of root on the image'),
+        ("ada,33", 'the uid 33 of "ada" is one of Debian\'s own accounts'),
+        ("ada,992", 'the uid 992 of "ada" is that of slurm on the image'),
+        ("ada,991", 'the uid 991 of "ada" is that of munge on the image'),
+        ("ada,1000", 'the uid 1000 of "ada" is that of ubuntu on the image'),
+        ("ubuntu,2001", 'the uid 2001 of "ubuntu", which has 1000 on the image'),
+        ("ada,65534", 'the uid 65534 of "ada" is not for a user'),
+        ("ada,4294967296", 'the uid 4294967296 of "ada" is not for a user'),
+        ("slurm,2001", 'the name "slurm" is that of an account or a group of the image'),
+        ("docker,2001", 'the name "docker" is that of an account or a group of the image'),
+        ("none,2001", 'the placeholder "none"'),
+        ("ada,None", 'the placeholder "None"'),
+        ("ada,2001,None", 'the placeholder "None"'),
         ("ada,2001,fsx/ada", 'the home "fsx/ada" is not a plain absolute path'),
         ("ada,2001,/fsx/../ada", 'the home "/fsx/../ada" is not a plain absolute path'),
         ("ada,2001,//fsx/ada", 'the home "//fsx/ada" is not a plain absolute path'),
@@ -130,9 +140,17 @@ def test_a_name_twice(tmp_path: Path) -> None:
         ("users: \x01", "", "special characters are not allowed"),
         ("users: ada", "users", 'found "ada"'),
         ("users:\n  - username: ada", "users[0].uid", "is missing"),
+        ("users:\n  - {username: ada, uid: 2001, slurm_acount: x}", "users[*].slurm_acount", "no key is named"),
+        (
+            "users:\n  - {username: ada, uid: 2001, slurm_account: 'a b'}",
+            "users[0].username with slurm_account",
+            '"a b"',
+        ),
+        ("users:\n  - {username: ada, uid: 2001, uid: 2002}", "users[0].uid", "is there 2 times, in lines 2 and 2"),
+        ("users: " + "[" * 5000, "", "nested too deep"),
         ("users:\n  - {username: ada, uid: 1.5}", "users[0].uid", 'the uid "1.5"'),
         (
-            "shared_filesystem_mount: fsx\nusers: [{username: a, uid: 7}]",
+            "shared_filesystem_mount: fsx\nusers: [{username: a, uid: 2007}]",
             "users[0] with shared_filesystem_mount",
             "home",
         ),
@@ -145,12 +163,20 @@ def test_wrong_yaml(tmp_path: Path, text: str, key: str, found: str) -> None:
 
 
 def test_yaml_values_are_what_they_look_like(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, "users:\n  - {username: no, uid: 0777}\n  - {username: on, uid: '2002', shell: x}\n", "u.yml"
-    )
+    path = write(tmp_path, "users:\n  - {username: no, uid: 0777}\n  - {username: on, uid: '2002'}\n", "u.yml")
     read = load(path)
     assert [(user.name, user.uid) for user in read.users] == [("no", 777), ("on", 2002)]
-    assert read.notes == (f"{path}: unknown keys left alone: users[*].shell",)
+    (note,) = read.notes
+    assert "users[0].uid: the uid 0777 of no is below 1000" in note
+
+
+def test_a_key_twice_is_named_with_both_lines_field2_case_07() -> None:
+    path = CASES / "field-2/07-users-yaml-key-twice/shared_users.yaml"
+    assert problems(path) == [("users", "is there 2 times, in lines 1 and 6")]
+
+
+def test_ubuntu_may_be_on_the_list_with_its_own_uid(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "ubuntu,1000,/fsx/ubuntu\n")).users == (User("ubuntu", 1000, "/fsx/ubuntu", ""),)
 
 
 def test_of_several_files_in_a_folder_the_text_wins_even_when_empty(tmp_path: Path) -> None:
