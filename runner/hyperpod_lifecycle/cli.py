@@ -391,11 +391,18 @@ def _words(values: list[str] | None) -> tuple[str, ...]:
 
 
 def _plan_lines(made: Plan) -> Iterator[str]:
+    from hyperpod_lifecycle.problems import known
+
     facts = ", ".join(filter(None, (f"group {made.instance_group}", made.instance_type, made.address)))
     yield f"{made.node}: {made.node_type} node of {made.cluster} ({facts})"
     if made.partitions:
         yield f"partitions: {', '.join(made.partitions)}"
     yield f"controllers: {', '.join(made.controllers) or 'none has an address yet'}"
+    for name, value in made.shows.items():
+        items = (
+            [value] if isinstance(value, str) else [" ".join(map(str, filter(None, item.values()))) for item in value]
+        )
+        yield f"{name.replace('_', ' ')}: {known(items)}"
     width = max((len(concern.name) for concern in made.concerns), default=0)
     for number, concern in enumerate((concern for concern in made.concerns if concern.runs), 1):
         yield f"{number:3}  {concern.name:{width}}  {concern.reason}"

@@ -33,6 +33,7 @@ class Plan:
     partitions: tuple[str, ...]
     controllers: tuple[str, ...]
     concerns: tuple[PlannedConcern, ...]
+    shows: dict[str, Any]  #: what the roles say of the node: file systems, homes, users, the accounting database
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def make(node: Node, answer: Answer) -> Plan:
         partitions=tuple(node.group.partitions),
         controllers=tuple(node.cluster.controller_addresses),
         concerns=tuple(_concern(play) for play in answer.plays),
+        shows=dict(answer.shows),
         notes=tuple(node.cluster.notes),
     )
 

@@ -11,8 +11,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
 from hyperpod_lifecycle.events import tidy
@@ -33,6 +34,8 @@ class Answer:
     node_type: str
     plays: tuple[Play, ...]
     problems: tuple[Problem, ...]
+    #: what the roles say of the node, in a plan: file systems, homes, users, the database
+    shows: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Answer | None:
@@ -44,6 +47,7 @@ class Answer:
             node_type=said["node_type"],
             plays=tuple(map(Play.from_dict, said["plays"])),
             problems=tuple(Problem(*problem) for problem in said["problems"]),
+            shows=said.get("shows", {}),
         )
 
 

@@ -8,7 +8,8 @@ name: settings
 short_description: Check the variables of this host against the argument specs of all roles of the collection
 description:
   - Fails with every variable that has a role's prefix and that no argument spec knows, with every placeholder,
-    and with every value that is not of the type that the argument spec says.
+    with every value that is not of the type that the argument spec says, and with every requirement of a role's
+    C(meta/plan.yml) that is not met.
   - C(hyperpod-lifecycle) has converted values such as the text V(no) before this task runs. Plain C(ansible-playbook)
     has not, and this task refuses them.
 author: hyperpod-lifecycle maintainers

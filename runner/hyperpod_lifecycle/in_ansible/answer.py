@@ -13,8 +13,10 @@ from typing import Any
 from ansible.playbook import Playbook
 from ansible.template import Templar
 from ansible.utils.collection_loader._collection_finder import _get_collection_path, _get_collection_playbook_path
+from ansible.utils.unsafe_proxy import wrap_var
 
 from hyperpod_lifecycle.argument_specs import COLLECTION, declared
+from hyperpod_lifecycle.in_ansible import role_plans
 from hyperpod_lifecycle.in_ansible.typed_values import TypedValues, truth, typed_values
 from hyperpod_lifecycle.setting_names import problems
 
@@ -26,6 +28,9 @@ def check_settings(variables: dict[str, Any], roles: Path, loader: Any) -> Typed
     found = problems(variables, known)
     named = {problem.key for problem in found}
     made.problems = [*found, *(problem for problem in made.problems if problem.key not in named)]
+    wrong = {problem.key for problem in made.problems}
+    unmet = role_plans.unmet({**variables, **wrap_var(made.values)}, roles, loader)
+    made.problems += [problem for problem in unmet if problem.key not in wrong]
     return made
 
 
@@ -33,6 +38,12 @@ def settings(loader: Any, inventory: Any, manager: Any) -> TypedValues:
     """The settings of the one host that the inventory source describes."""
     roles = Path(_get_collection_path(COLLECTION)) / "roles"
     return check_settings(manager.get_vars(host=_host(inventory)), roles, loader)
+
+
+def shown(loader: Any, inventory: Any, manager: Any) -> dict[str, Any]:
+    """What the roles show of the one host in a plan, as JSON data."""
+    roles = Path(_get_collection_path(COLLECTION)) / "roles"
+    return role_plans.shown(manager.get_vars(host=_host(inventory)), roles, loader)
 
 
 def describe(playbook: str, loader: Any, inventory: Any, manager: Any) -> dict[str, Any]:

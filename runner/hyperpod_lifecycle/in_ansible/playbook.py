@@ -58,6 +58,8 @@ class AskedPlaybook(PlaybookCLI):  # type: ignore[misc]
         (playbook,) = context.CLIARGS["args"]
         said = answer.describe(playbook, loader, inventory, manager)
         plays = list(map(Play.from_dict, said["plays"]))
+        if context.CLIARGS["listhosts"]:
+            said["shows"] = answer.shown(loader, inventory, manager)
         chosen = selection(plays, context.CLIARGS["tags"], context.CLIARGS["skip_tags"] or ())
         self._write(said)
         return chosen

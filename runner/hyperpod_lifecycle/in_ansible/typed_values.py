@@ -80,9 +80,13 @@ def truth(value: Any) -> bool:
 def _defaults(roles: Path, loader: Any) -> Mapping[str, Any]:
     defaults: dict[str, Any] = {}
     for path in sorted(roles.glob("*/defaults/main.yml")):
-        # The loader keeps what it has read, so this must be what the role itself reads afterwards.
-        defaults |= loader.load_from_file(str(path), **_TRUSTED) or {}
+        defaults |= templates(path, loader)
     return defaults
+
+
+def templates(path: Path, loader: Any) -> dict[str, Any]:
+    """A YAML file of the collection's. The loader keeps what it has read, so it is read as the role reads it."""
+    return (loader.load_from_file(str(path), **_TRUSTED) or {}) if path.exists() else {}
 
 
 def _convert(name: str, option: Option, rendered: Any) -> tuple[Any, list[tuple[str, str, str]]]:
