@@ -35,7 +35,12 @@ def ansible(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(
             [str(word) for word in command],
             cwd=tmp_path,
-            env={**PLAIN_ANSIBLE, "HOME": str(tmp_path), **(environment or {})},
+            env={
+                **PLAIN_ANSIBLE,
+                "HOME": str(tmp_path),
+                "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"),
+                **(environment or {}),
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -656,7 +656,7 @@ class Slurm:
         (stage / "made").write_text(f"for {self.version}")
         return stage / "made"
 
-    def run(self, source: str | None = "/source", checksum: str = "sha256:1") -> dict[str, Any]:
+    def run(self, source: str | None = "source", checksum: str = "sha256:1") -> dict[str, Any]:
         return ended(
             self._monkeypatch,
             self.root,
@@ -666,7 +666,7 @@ class Slurm:
             prefix="/opt/slurm",
             root=str(self.root / "usr"),
             checksum=checksum,
-            source=source,
+            source=source and str(self.root / source),
         )
 
 
