@@ -98,7 +98,7 @@ def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0, chang
     playbook = (
         "cd /; ANSIBLE_CALLBACK_PLUGINS=/root/kill ANSIBLE_CALLBACKS_ENABLED=killer "
         f"KILL_AT={at} KILL_AFTER={after} KILL_CHANGES={changes} timeout 200 "
-        "/opt/hyperpod-lifecycle/current/bin/python -I -m hyperpod_lifecycle.in_ansible.playbook /root/kill/answer "
+        "/opt/hyperpod-lifecycle/current/bin/python3 -I -m hyperpod_lifecycle.in_ansible.playbook /root/kill/answer "
         f"{PACKED} -i /etc/hyperpod-lifecycle/inventory --tags {tags} hyperpod.lifecycle.site; exit $?"
     )
     done = lab.exec(node, ["bash", "-c", playbook], timeout=240)
