@@ -44,7 +44,7 @@ lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	$(BIN)/mypy tests/e2e
 	ANSIBLE_HOME=.ansible $(BIN)/ansible-lint
 	@command -v shellcheck >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y shellcheck; }
-	shellcheck on_create.sh lab/image/*.sh lab/fakes/enroot/enroot collection/roles/*/files/*.sh .ci/run
+	shellcheck on_create.sh $$(grep -rlE '^#!/bin/(ba)?sh' --exclude='*.py' lab) collection/roles/*/files/*.sh .ci/run
 
 unit: venv ## What needs no root, on every Python from 3.10 to 3.13 that this machine has
 	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 4

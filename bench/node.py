@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from hyperpod_lab import upload
+from hyperpod_lab.agent.request import from_create_cluster
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
-from hyperpod_lab.shape import from_create_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 NODE = "compute-nodes-1"

@@ -10,16 +10,28 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace as replace_fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from hyperpod_lab.agent import Node
+from hyperpod_lab.agent.request import from_create_cluster, from_resource_config
 from hyperpod_lab.errors import LabError, LabUsageError
-from hyperpod_lab.image import Release
+from hyperpod_lab.image import Kind, Release
 from hyperpod_lab.lab import DEFAULT_NAME, Lab, ScriptResult
-from hyperpod_lab.shape import EXAMPLE, EXAMPLE_COUNTS, Shape, from_create_cluster, from_resource_config, parse_counts
-from hyperpod_lifecycle.cluster import NodeType
-from hyperpod_lifecycle.errors import InputError, LifecycleError
+from hyperpod_lab.shape import (
+    EXAMPLE,
+    EXAMPLE_COUNTS,
+    PLATFORMS,
+    GroupShape,
+    Registration,
+    Shape,
+    Staging,
+    Topology,
+    parse_counts,
+)
+from hyperpod_lifecycle.create_cluster import read_create_cluster
+from hyperpod_lifecycle.errors import LifecycleError
 
 app = typer.Typer(
     name="lab",
@@ -29,6 +41,8 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Option("--name", help="Which lab; several can be up at once.")]
+
+
 Upload = Annotated[
     Path | None,
     typer.Option(
@@ -70,6 +84,19 @@ def up(
         str | None, typer.Option(help="Debian archive for the image; default: the machine's own.")
     ] = None,
     parallel: Annotated[int, typer.Option(min=0, help="Nodes that run the scripts at once; 0: all.")] = 0,
+    image: Annotated[Kind | None, typer.Option(help="bare: Debian with Slurm; ami: what HyperPod's has.")] = None,
+    login_nodes: Annotated[Registration | None, typer.Option(help="Whether login nodes have a NodeName.")] = None,
+    topology: Annotated[Topology | None, typer.Option(help="Topology lines and their file.")] = None,
+    staging: Annotated[Staging | None, typer.Option(help="The shape of the scripts' folder in /tmp.")] = None,
+    last_newline: Annotated[
+        bool | None, typer.Option("--last-newline/--no-last-newline", help="Whether slurm.conf ends in one.")
+    ] = None,
+    late_lines: Annotated[
+        float | None, typer.Option(min=0, help="Seconds from new nodes' scripts to their lines; live: 300.")
+    ] = None,
+    rewrite_every: Annotated[
+        float | None, typer.Option(min=0, help="Seconds between rewrites of slurm.conf while scripts run.")
+    ] = None,
     no_scripts: NoScripts = False,
     upload: Upload = None,
     name: Name = DEFAULT_NAME,
@@ -81,6 +108,17 @@ def up(
         shape = _asked_for(create_cluster, resource_config, provisioning_parameters, counts, release or Release.TRIXIE)
     else:
         shape = replace_fields(shape.resized(counts), release=release or shape.release)
+    asked: dict[str, Any] = {
+        "login_nodes": login_nodes,
+        "topology": topology,
+        "staging": staging,
+        "last_newline": last_newline,
+        "late_lines": late_lines,
+        "rewrite_every": rewrite_every,
+    }
+    changes = {key: value for key, value in asked.items() if value is not None}
+    platform = PLATFORMS[image] if image else shape.platform
+    shape = replace_fields(shape, platform=replace_fields(platform, **changes))
     results = lab.up(shape, scripts=not no_scripts, upload_folder=upload, mirror=mirror, parallel=parallel)
     _finish(lab, results)
 
@@ -98,6 +136,8 @@ def _asked_for(
         return from_resource_config(resource_config, parameters, release).resized(counts)
     if create_cluster is None:
         counts = {**EXAMPLE_COUNTS, **counts}
+    else:
+        read_create_cluster(create_cluster)  # everything that is wrong with it, in one error
     return from_create_cluster(create_cluster or EXAMPLE / "create_cluster.json", parameters, release).resized(counts)
 
 
@@ -113,6 +153,8 @@ def status(name: Name = DEFAULT_NAME) -> None:
         typer.echo(
             f"{node.name:24} {node.host:18} {node.address!s:15} {node.instance_type:18} {node.instance_id} {state}"
         )
+    if lab.update_status:
+        typer.echo(f"SoftwareUpdateStatus: {lab.update_status}")
     _sinfo(lab)
 
 
@@ -161,15 +203,58 @@ def scale(
 
 
 @app.command()
-def replace(
-    node: Annotated[str, typer.Argument(help="Instance name.")],
+def add_group(
+    group: str,
+    instance_type: Annotated[str, typer.Argument(help="Such as ml.p5.48xlarge.")],
+    count: Annotated[int, typer.Argument(min=0)],
+    partition: Annotated[str, typer.Option(help="Its partition.")],
     no_scripts: NoScripts = False,
     upload: Upload = None,
     name: Name = DEFAULT_NAME,
 ) -> None:
-    """Replace a node as the service does: same instance name, new instance id and address."""
+    """Add a group of compute nodes."""
+    lab, new = _lab(name), GroupShape(group, instance_type, ()).resized(count)
+    _finish(lab, lab.add_group(new, partition, scripts=not no_scripts, upload_folder=upload))
+
+
+@app.command()
+def replace(
+    node: Annotated[str, typer.Argument(help="Instance name.")],
+    new_address: Annotated[bool, typer.Option("--new-address", help="Give it another address and host name.")] = False,
+    no_scripts: NoScripts = False,
+    upload: Upload = None,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Replace a node: new instance id, disks and host keys."""
     lab = _lab(name)
-    _finish(lab, lab.replace(node, scripts=not no_scripts, upload_folder=upload))
+    _finish(lab, lab.replace(node, new_address=new_address, scripts=not no_scripts, upload_folder=upload))
+
+
+@app.command()
+def update(
+    group: Annotated[list[str] | None, typer.Argument(help="Groups to update; default: all.")] = None,
+    prepare: Annotated[
+        str | None, typer.Option(help="Shell command on each new root: how the newer image differs.")
+    ] = None,
+    upload: Upload = None,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Renew the root of nodes, as UpdateClusterSoftware does."""
+    lab = _lab(name)
+
+    def differ(node: Node) -> None:
+        if prepare:
+            lab.exec(node, ["sh", "-c", prepare], check=True)
+
+    results = lab.update(group or [], prepare=differ, upload_folder=upload)
+    typer.echo(f"SoftwareUpdateStatus: {lab.update_status}")
+    _finish(lab, results)
+
+
+@app.command()
+def reboot(node: Annotated[str, typer.Argument(help="Instance name.")], name: Name = DEFAULT_NAME) -> None:
+    """Reboot a node. No scripts run."""
+    _lab(name).reboot(node)
 
 
 @app.command()
@@ -199,9 +284,9 @@ def _finish(lab: Lab, results: Iterable[ScriptResult]) -> None:
 
 def _sinfo(lab: Lab) -> None:
     try:
-        controllers = lab.nodes_of(NodeType.CONTROLLER)
-    except InputError as error:
-        typer.echo(f"the files do not say which node is the controller:\n{error}")
+        controllers = lab.nodes_of("controller")
+    except LabUsageError as error:
+        typer.echo(f"the files do not say which node is the controller: {error}")
         return
     for node in controllers:
         # sinfo asks for ten seconds before it says that nobody answers.

@@ -10,31 +10,46 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Literal
 
-from hyperpod_lab import machine
+from hyperpod_lab import debian, machine
 from hyperpod_lab.errors import LabError
 from hyperpod_lab.podman import Podman
 
 RECIPE = Path(__file__).resolve().parents[1] / "image"
+FAKES = RECIPE.with_name("fakes")
+#: The file system clients' stand-ins, which every image has.
+FSX = FAKES / "fsx"
+#: What the AMI's image has on top of the bare one.
+AMI = RECIPE / "ami"
+AMI_FAKES = ("agents", "auto_resume", "enroot", "other_slurm", "pyxis")
+ENROOT_VERSION = "4.9.0"
 REPOSITORY = "localhost/hyperpod-lab"
 #: Debian's public keys that sign both releases, since a machine that is no Debian may not have them.
 KEYS = RECIPE / "keys"
 APT_OPTIONS = re.compile(r"^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)\b")
 BUILD_SECONDS = 1800
+KEPT_SECONDS = 86400
+
+
+Kind = Literal["bare", "ami"]
 
 
 class Release(str, Enum):
     TRIXIE = "trixie"  #: Slurm 24.11, Python 3.13
     BOOKWORM = "bookworm"  #: Slurm 22.05, Python 3.11
+    FORKY = "forky"  #: a moving archive; late in 2026 Slurm 26.05, Python 3.14, and a systemd that needs cgroup v2
 
     @property
     def python(self) -> str:
-        return {"trixie": "3.13", "bookworm": "3.11"}[self.value]
+        return {"trixie": "3.13", "bookworm": "3.11", "forky": "3.14"}[self.value]
 
 
 def packages(text: str, release: str) -> list[str]:
@@ -81,37 +96,84 @@ def _without_addresses(text: str) -> str:
     return re.sub(r"\b(https?|ftp)://[^\s\"']+", "<mirror>", text)
 
 
-def recipe_hash(*parts: str) -> str:
-    """Changes with any file of the recipe, the release and the machine's apt configuration."""
+def recipe_hash(folders: Sequence[Path], *parts: str) -> str:
+    """Changes with any file of the recipe's folders, and with the parts: the release, the machine's apt settings."""
     digest = hashlib.sha256("\0".join(parts).encode())
-    for path in sorted(path for path in RECIPE.rglob("*") if path.is_file()):
-        digest.update(f"\0{path.relative_to(RECIPE)}\0".encode() + path.read_bytes())
+    for folder in folders:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            if folder != AMI and path.is_relative_to(AMI):
+                continue  # a layer of its own
+            digest.update(f"\0{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def ensure(podman: Podman, release: Release, mirror: str | None, say: Callable[[str], None]) -> str:
+def ensure(podman: Podman, release: Release, kind: Kind, mirror: str | None, say: Callable[[str], None]) -> str:
     """The image's name; built only when no image of this very recipe is there."""
     lines, options = sources(_machine_targets(), release.value, mirror), _machine_options()
-    image = f"{REPOSITORY}-{release.value}:{recipe_hash(release.value, *lines, *options)}"
+    bare_hash = recipe_hash([RECIPE, FSX], release.value, *lines, *options)
+    bare = f"{REPOSITORY}-{release.value}:{bare_hash}"
+    ami = f"{REPOSITORY}-{release.value}-ami:{recipe_hash([AMI, *(FAKES / name for name in AMI_FAKES)], bare_hash)}"
     # Two labs that start at once make it once.
     with podman.containers_conf.with_name(f"image-{release.value}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if podman.exists("image", image):
-            return image
-        say(f"building the {release.value} node image (once; one to two minutes)")
-        with tempfile.TemporaryDirectory(prefix="hyperpod-lab-image-") as folder:
-            _build(podman, release, image, lines, options, Path(folder))
-        for old in _names(podman, f"{REPOSITORY}-{release.value}"):
-            if old != image:
-                # One that a node of another lab still uses stays.
+        if not podman.exists("image", bare):
+            say(f"building the {release.value} node image (once; one to two minutes)")
+            with tempfile.TemporaryDirectory(prefix="hyperpod-lab-image-") as folder:
+                _build(podman, release, bare, lines, options, Path(folder))
+            _remove_old(podman, bare)
+        if kind == "ami" and not podman.exists("image", ami):
+            say(f"adding to the {release.value} node image what the AMI has (once; one to two minutes)")
+            _build_ami(podman, bare, ami)
+            _remove_old(podman, ami)
+    return ami if kind == "ami" else bare
+
+
+def _remove_old(podman: Podman, image: str) -> None:
+    """Remove other images of the same repository, but for those that a node or a checkout of today may use."""
+    repository, now = image.partition(":")[0], time.time()
+    for row in podman.json("images", "--format", "json", "--filter", f"reference={repository}"):
+        if now - row["Created"] > KEPT_SECONDS:
+            for old in row.get("Names") or []:
                 podman.run("rmi", old, check=False)
-    return image
+
+
+def _build_ami(podman: Podman, bare: str, image: str) -> None:
+    container = f"hyperpod-lab-build-{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="hyperpod-lab-ami-") as name:
+        given = Path(name)
+        shutil.copytree(AMI, given / "ami")
+        for fake in AMI_FAKES:
+            shutil.copytree(FAKES / fake, given / "fakes" / fake)
+        (given / "packages").mkdir()
+        for package, content in debian.enroot(ENROOT_VERSION).items():
+            (given / "packages" / f"{package}.deb").write_bytes(content)
+        try:
+            podman.run(
+                *("run", f"--name={container}", "--network=host", "--pull=never", f"--volume={given}:/given:ro"),
+                *(bare, "/given/ami/customize.sh", "/given"),
+                timeout=BUILD_SECONDS,
+            )
+            podman.run("commit", *_changes(), container, image, timeout=BUILD_SECONDS)
+        except LabError as error:
+            raise LabError(f"the AMI's layer cannot be made: {_without_addresses(str(error))[-2000:]}") from error
+        finally:
+            podman.run("rm", "--force", "--ignore", container, check=False)
+
+
+def _changes() -> list[str]:
+    """What a container of the image runs, and how it ends."""
+    changes = ('CMD ["/sbin/init"]', "STOPSIGNAL SIGRTMIN+3", "ENV container=podman")
+    return [word for change in changes for word in ("--change", change)]
 
 
 def _build(podman: Podman, release: Release, image: str, lines: list[str], options: list[str], folder: Path) -> None:
     log = folder / "log"
     apt_conf = folder / "apt.conf"
-    apt_conf.write_text("\n".join(['APT::Install-Recommends "false";', 'Acquire::Languages "none";', *options]) + "\n")
+    settings = ['APT::Install-Recommends "false";', 'Acquire::Languages "none";']
+    if release is Release.FORKY:
+        # Mirrors may be behind a release that changes twice a day.
+        settings.append('Acquire::Check-Valid-Until "false";')
+    apt_conf.write_text("\n".join([*settings, *options]) + "\n")
     names = packages((RECIPE / "packages.txt").read_text(), release.value)
     # Credentials for the mirror, where the machine has any, must be there before the first download.
     credentials = (
@@ -131,7 +193,6 @@ def _build(podman: Podman, release: Release, image: str, lines: list[str], optio
         "-",
         *lines,
     ]
-    changes = ('CMD ["/sbin/init"]', "STOPSIGNAL SIGRTMIN+3", "ENV container=podman")
     with log.open("wb") as stderr:
         maker = subprocess.Popen(
             command,
@@ -141,8 +202,7 @@ def _build(podman: Podman, release: Release, image: str, lines: list[str], optio
             env={**os.environ, "LC_ALL": "C.UTF-8"},
         )
         try:
-            arguments = [word for change in changes for word in ("--change", change)]
-            podman.run("import", *arguments, "-", image, stdin=maker.stdout, timeout=BUILD_SECONDS)
+            podman.run("import", *_changes(), "-", image, stdin=maker.stdout, timeout=BUILD_SECONDS)
             status = maker.wait(timeout=60)
         finally:
             if maker.poll() is None:

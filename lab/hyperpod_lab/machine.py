@@ -20,7 +20,13 @@ COMMANDS = {"podman": "podman", "mmdebstrap": "mmdebstrap", "ip": "iproute2", "i
 PACKAGES = ("runc", "netavark", "aardvark-dns", "catatonit")
 LOCK_SECONDS = 300
 NEEDED_BYTES = 6 * 2**30
+NEEDED_MEMORY = 2**30
 CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_MKNOD = 21, 12, 27
+#: Node image -> devices that its stand-ins need, and for what.
+DEVICES = {
+    "bare": {"/dev/fuse": "the stand-ins for FSx"},
+    "ami": {"/dev/fuse": "the stand-ins for FSx", "/dev/loop-control": "the stand-ins for disks"},
+}
 AUTOFS = Path("/dev/autofs")
 FILE_SYSTEM_TYPES = Path("/proc/filesystems")
 
@@ -83,11 +89,16 @@ def missing_packages() -> list[str]:
     return packages
 
 
-def lacks(state_root: Path) -> list[str]:
+def lacks(state_root: Path, image: str = "bare") -> list[str]:
     """Everything that keeps the lab from running here, for one message."""
     if platform.system() != "Linux":
         return [f"Linux: this is {platform.system()}; use a Linux virtual machine"]
     found = []
+    if platform.machine() not in ("x86_64", "aarch64"):
+        found.append(f"a processor that HyperPod has: this is {platform.machine()}, x86_64 or aarch64 is expected")
+    for device, purpose in DEVICES[image].items():
+        if not Path(device).exists():
+            found.append(f"{device}: {purpose} need it; load the kernel's module, or pass the device to this container")
     if os.geteuid() != 0:
         found.append("root: nodes are privileged containers; run it with sudo")
     else:
@@ -104,6 +115,10 @@ def lacks(state_root: Path) -> list[str]:
     free = shutil.disk_usage(parent).free
     if free < NEEDED_BYTES:
         found.append(f"disk: {free / 2**30:.1f} GiB free under {parent}, {NEEDED_BYTES / 2**30:.0f} needed")
+    available = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    memory = int(available.split()[1]) * 1024
+    if memory < NEEDED_MEMORY:
+        found.append(f"memory: {memory / 2**30:.1f} GiB available, {NEEDED_MEMORY / 2**30:.0f} needed")
     return found
 
 
@@ -135,9 +150,9 @@ def _known_to_apt(package: str) -> bool:
     return done.returncode == 0
 
 
-def prepare(state_root: Path) -> list[str]:
+def prepare(state_root: Path, image: str = "bare") -> list[str]:
     """Install what is missing and return the packages installed; one error names everything the machine lacks."""
-    found = lacks(state_root)
+    found = lacks(state_root, image)
     if found:
         raise LabError("this machine cannot run the lab. It lacks:\n" + "\n".join(f"- {line}" for line in found))
     state_root.mkdir(parents=True, exist_ok=True)

@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lab is asked to be: groups, instance names and the files the user gave. Pure but for reading those files."""
+"""What a lab is asked to be: groups, instance names, the files the user gave, and which platform it shows. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from hyperpod_lab.errors import LabUsageError
-from hyperpod_lab.image import Release
-from hyperpod_lifecycle import cluster
-from hyperpod_lifecycle.cluster import FileSystem, NodeType
-from hyperpod_lifecycle.create_cluster import read_create_cluster
+from hyperpod_lab.image import Kind, Release
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "example"
 #: The documented example has four compute nodes; two show everything.
 EXAMPLE_COUNTS = {"compute-nodes": 2}
 PARAMETERS = "provisioning_parameters.json"
+
+NodeType = Literal["controller", "login", "compute"]
+Registration = Literal["registered", "unregistered"]
+Topology = Literal["none", "tree", "missing"]
+Staging = Literal["lifecycle", "bucket"]
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """An FSx file system of the request."""
+
+    kind: Literal["lustre", "openzfs"]
+    dns_name: str
+    mount_name: str | None  #: Lustre's; None for OpenZFS
+    mount_path: str
 
 
 @dataclass(frozen=True)
@@ -41,12 +54,30 @@ class GroupShape:
 
 
 @dataclass(frozen=True)
+class Platform:
+    """Which of the cases that live nodes show, where these differ among themselves."""
+
+    image: Kind = "bare"
+    login_nodes: Registration = "unregistered"  #: whether login nodes have a NodeName
+    topology: Topology = "none"  #: ``missing``: the plugin is set, but its file is not there
+    last_newline: bool = True  #: whether slurm.conf ends in one
+    staging: Staging = "lifecycle"  #: where scripts lie: /tmp/sagemaker-lifecycle-*, /tmp/<bucket>
+    late_lines: float = 0  #: seconds from the end of a new node's scripts to its lines; 300 on a live cluster
+    rewrite_every: float = 0  #: seconds between two rewrites of the agent's lines while scripts run; 0: only at events
+
+
+#: What `lab up` shows with each image, where nothing else is asked for.
+PLATFORMS: Mapping[Kind, Platform] = {"bare": Platform(), "ami": Platform(image="ami", login_nodes="registered")}
+
+
+@dataclass(frozen=True)
 class Shape:
     cluster_name: str
     cluster_arn: str
     release: Release
     groups: tuple[GroupShape, ...]
     provisioning_parameters: str | None  #: the file's text as it is, broken or not; None in the API-driven form
+    platform: Platform = field(default_factory=Platform)
 
     def resized(self, counts: Mapping[str, int]) -> Shape:
         known = [group.name for group in self.groups]
@@ -80,6 +111,8 @@ class Shape:
             found.append(f"cluster name: {self.cluster_name} is up, {other.cluster_name} is asked for")
         if self.provisioning_parameters != other.provisioning_parameters:
             found.append("provisioning_parameters.json: another text is up")
+        ours, wanted = asdict(self.platform), asdict(other.platform)
+        found += [f"{key}: {ours[key]} is up, {wanted[key]} is asked for" for key in ours if ours[key] != wanted[key]]
         return found
 
     def dump(self) -> str:
@@ -94,13 +127,14 @@ class Shape:
                 name=group["name"],
                 instance_type=group["instance_type"],
                 instances=tuple(group["instances"]),
-                node_type=NodeType(group["node_type"]) if group["node_type"] else None,
+                node_type=group["node_type"],
                 partitions=tuple(group["partitions"]),
                 file_systems=tuple(FileSystem(**each) for each in group["file_systems"]),
             )
             for group in raw["groups"]
         )
-        return Shape(**{**raw, "release": Release(raw["release"]), "groups": groups})
+        known = {"release": Release(raw["release"]), "groups": groups, "platform": Platform(**raw["platform"])}
+        return Shape(**{**raw, **known})
 
 
 def parse_counts(words: Sequence[str]) -> dict[str, int]:
@@ -119,55 +153,3 @@ def parse_counts(words: Sequence[str]) -> dict[str, int]:
 def cluster_arn(name: str) -> str:
     """A made-up ARN in the documentation's account, the same for the same name."""
     return f"arn:aws:sagemaker:us-west-2:111122223333:cluster/{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-
-
-def from_create_cluster(path: Path, parameters: Path | None, release: Release) -> Shape:
-    """The groups and counts of a request; in the file form the second file lies beside it if it is not named."""
-    requests = read_create_cluster(path)
-    if parameters is None and any(request.node_type is None for request in requests):
-        parameters = path.with_name(PARAMETERS)
-        if not parameters.is_file():
-            raise LabUsageError(
-                f"{path} has no SlurmConfig and no {PARAMETERS} beside it; name it: --provisioning-parameters"
-            )
-    groups = tuple(
-        GroupShape(each.name, each.instance_type, (), each.node_type, each.partitions, each.file_systems).resized(
-            each.count
-        )
-        for each in requests
-    )
-    name = requests[0].cluster_name
-    return Shape(name, cluster_arn(name), release, groups, _text(parameters))
-
-
-def from_resource_config(path: Path, parameters: Path | None, release: Release) -> Shape:
-    """The same groups and instance names; addresses are the lab's own, so the file's may be placeholders."""
-    if parameters is None and path.with_name(PARAMETERS).is_file():
-        parameters = path.with_name(PARAMETERS)
-    model = cluster.load(path, parameters, planning=True)
-    in_groups = model.source == "slurm_config"
-    groups = tuple(
-        GroupShape(
-            name=group.name,
-            instance_type=group.instance_type,
-            instances=tuple(instance.name for instance in group.instances),
-            node_type=group.node_type if in_groups else None,
-            partitions=group.partitions if in_groups else (),
-            file_systems=group.file_systems if in_groups else (),
-        )
-        for group in model.groups
-    )
-    groups += tuple(
-        GroupShape(group.name, group.instance_type, tuple(instance.name for instance in group.instances))
-        for group in model.untyped_groups
-    )
-    return Shape(model.name, model.arn or cluster_arn(model.name), release, groups, _text(parameters))
-
-
-def _text(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabUsageError(f"cannot read {path}: {error}") from error

@@ -2,25 +2,23 @@
 """fake_lustre and fake_nfs: the file servers that a lab's nodes mount, and the switches that make them fail.
 
 A file system is a folder below the lab's state, which every node sees at :data:`STORE`. What mounts it there is in
-`image/files/usr/lib/fake_fsx`.
+`fakes/fsx`.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from hyperpod_lab.agent import Node
+from hyperpod_lab.agent.request import file_systems
 from hyperpod_lab.shape import Shape
-from hyperpod_lifecycle.cluster import FileSystem
 
 STORE = "/srv/fake_fsx"
 NO_MODULE = "/etc/fake_lustre_has_no_module"
@@ -40,26 +38,6 @@ class Switches:
     read_only: bool = False
     root_squash: bool = False  #: root is nobody, as with NFS
     hang: bool = False  #: nothing is answered until this ends
-
-
-def file_systems(shape: Shape) -> list[FileSystem]:
-    """The file systems that a cluster's files name; none where a file is no JSON, since no node gets that far."""
-    found = [each for group in shape.groups for each in group.file_systems]
-    try:
-        parameters: Any = json.loads(shape.provisioning_parameters or "{}")
-    except ValueError:
-        parameters = {}
-    if not isinstance(parameters, dict):
-        parameters = {}
-    lustre, mount_name, openzfs = (
-        parameters.get(key) for key in ("fsx_dns_name", "fsx_mountname", "fsx_openzfs_dns_name")
-    )
-    if isinstance(lustre, str) and isinstance(mount_name, str):
-        found.append(FileSystem("lustre", lustre, mount_name, "/fsx"))
-    if isinstance(openzfs, str):
-        found.append(FileSystem("openzfs", openzfs, None, "/home"))
-    usable = [each for each in found if re.fullmatch(r"[A-Za-z0-9.-]+", each.dns_name)]
-    return list({(each.dns_name, each.mount_name): each for each in usable}.values())
 
 
 class Storage:

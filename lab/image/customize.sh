@@ -21,6 +21,8 @@ done
 mkdir -p "$root/opt/slurm/include"
 ln -s /usr/include/slurm "$root/opt/slurm/include/slurm"
 cp -r --no-preserve=ownership "$recipe/files/." "$root/"
+mkdir -p "$root/usr/lib/fake_fsx"
+cp -r --no-preserve=ownership "$recipe/../fakes/fsx/." "$root/usr/lib/fake_fsx/"
 mkdir -p "$root/opt/slurm/etc/plugstack.conf.d"
 : >"$root/opt/slurm/etc/accounting.conf"
 rm -rf "$root/etc/slurm"

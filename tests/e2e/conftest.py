@@ -9,18 +9,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hyperpod_lab import machine
+from hyperpod_lab.agent.request import from_create_cluster
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
-from hyperpod_lab.shape import Shape, from_create_cluster
+from hyperpod_lab.shape import Platform, Shape
 from hyperpod_lifecycle import bundle
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "lab/example"
+BARE = Platform()
 
 #: `make thorough`: as often and as long as somebody does who wants to be sure. Else enough to check a change.
 THOROUGH = bool(os.environ.get("THOROUGH"))
@@ -36,9 +39,14 @@ MOLECULE = "molecule>=25"
 SCENARIOS = "/opt/molecule/src/collection"
 
 
-def shape(release: Release = Release.TRIXIE, parameters: Path | None = None, **counts: int) -> Shape:
-    """The documented example with another number of nodes in some groups; underscores stand for hyphens."""
-    found = from_create_cluster(EXAMPLE / "create_cluster.json", parameters, release)
+def shape(
+    release: Release = Release.TRIXIE, parameters: Path | None = None, platform: Platform = BARE, **counts: int
+) -> Shape:
+    """The documented example with another number of nodes in some groups; underscores stand for hyphens.
+
+    Nodes are bare unless a test is about the image: single concerns then mean and cost what they did.
+    """
+    found = replace(from_create_cluster(EXAMPLE / "create_cluster.json", parameters, release), platform=platform)
     return found.resized({group.replace("_", "-"): count for group, count in counts.items()})
 
 

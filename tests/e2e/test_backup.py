@@ -93,7 +93,7 @@ def test_history_and_running_configuration_survive_a_new_controller(lab: Lab, up
     assert running(lab) == before, "Slurm goes on"
 
     # The compute node has another controller now; jobs are not what this is about.
-    results = lab.replace(CONTROLLER, upload_folder=upload())
+    results = lab.replace(CONTROLLER, new_address=True, upload_folder=upload())
     assert [result.exit_code for result in results] == [0]
     assert "first" not in bash(lab, CONTROLLER, NAMES)
     assert "waiting" not in running(lab)

@@ -7,6 +7,7 @@ The tests of this module share one lab and follow each other, as the days of a c
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,9 +30,14 @@ from nodes import (
     wait_for,
 )
 
+from hyperpod_lab.image import Kind, Release
 from hyperpod_lab.lab import Lab
+from hyperpod_lab.shape import PLATFORMS
 
 PARTITION = "ml.trn1.32xlarge"
+#: `make thorough` goes the same way on another release.
+RELEASE = Release(os.environ.get("RELEASE", "trixie"))
+IMAGE: Kind = "ami" if os.environ.get("IMAGE") == "ami" else "bare"
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,7 +45,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     with lab_called("e2e", NO_AUTOFS) as lab:
-        lab.up(shape(compute_nodes=2), scripts=False)
+        lab.up(shape(RELEASE, platform=PLATFORMS[IMAGE], compute_nodes=2), scripts=False)
         yield lab
 
 
@@ -224,10 +230,13 @@ def test_a_new_node_is_not_registered_at_first_and_runs_jobs_soon(lab: Lab) -> N
 
 def test_a_replaced_node_runs_jobs(lab: Lab) -> None:
     before = lab.node("compute-nodes-2")
+    keys = bash(lab, before.name, "cat /etc/ssh/ssh_host_*_key.pub")
     (result,) = lab.replace("compute-nodes-2")
     after = lab.node("compute-nodes-2")
     assert result.exit_code == 0, result.summary
-    assert (after.address, after.instance_id) != (before.address, before.instance_id)
+    assert after.instance_id != before.instance_id
+    assert after.address == before.address, "the network interface stays"
+    assert bash(lab, after.name, "cat /etc/ssh/ssh_host_*_key.pub") != keys
     wait_for(lab, LOGIN, f"sinfo --noheader --nodes={after.host} --states=idle --format=%D | grep -qx 1")
     assert srun(lab, f"--nodelist={after.host}", "hostname").stdout.strip() == after.host
 
@@ -239,7 +248,7 @@ def test_fewer_nodes(lab: Lab) -> None:
 
 def test_another_controller_address_is_applied_by_running_again(lab: Lab) -> None:
     old = lab.node(CONTROLLER)
-    (result,) = lab.replace(CONTROLLER)
+    (result,) = lab.replace(CONTROLLER, new_address=True)
     assert result.exit_code == 0, result.summary
     new = lab.node(CONTROLLER)
     assert new.address != old.address

@@ -19,7 +19,8 @@ import yaml
 from conftest import THOROUGH, lab_called, shape
 from nodes import COMPUTE, CONTROLLER, GROUP_VARS, KILLED, LOGIN, bash, killed, must, wait_for
 
-from hyperpod_lab.downloads import ARCHITECTURE, Downloads, package, sha256
+from hyperpod_lab.debian import ARCHITECTURE, package
+from hyperpod_lab.downloads import Downloads, sha256
 from hyperpod_lab.lab import Lab
 
 NVME, VOLUME = "/opt/dlami/nvme", "/opt/sagemaker"

@@ -247,7 +247,7 @@ def test_a_first_start_of_both_at_the_same_moment_ends_well(lab: Lab) -> None:
         wipe(lab)
         Database(lab.services, HOST).query("DROP DATABASE slurm_acct_db")
         assert min(at_once(lab, "--tags", "controllers,accounting,slurm")) > 0
-        assert json.loads(identity(lab).read_text())["arn"] == lab.cluster().arn
+        assert json.loads(identity(lab).read_text())["arn"] == lab.shape.cluster_arn
         for node in CONTROLLERS:
             wait_for(lab, node, BOTH_UP)
             assert bash(lab, node, "journalctl --unit=slurmdbd --since=-60s | grep -c fatal; true") == "0\n"
@@ -300,7 +300,7 @@ def test_without_a_shared_folder_nothing_is_changed(lab: Lab) -> None:
 
 
 def test_another_backup_takes_the_place_of_the_first(lab: Lab, folder: Path) -> None:
-    lab.replace(BACKUP, scripts=False)
+    lab.replace(BACKUP, new_address=True, scripts=False)
     prepare(lab, BACKUP)
     results = lab.up(upload_folder=folder)
     assert [result.exit_code for result in results] == [0, 0, 0], [result.summary for result in results]

@@ -78,7 +78,7 @@ def test_a_job_from_the_login_node_is_known_on_every_node(lab: Lab) -> None:
 
 
 def test_the_records_are_there_and_nowhere_else(lab: Lab, database: Database) -> None:
-    table = f"slurm_acct_db.`{lab.cluster().name.lower()}_job_table`"
+    table = f"slurm_acct_db.`{lab.shape.cluster_name.lower()}_job_table`"
     assert "proof" in database.query(f"SELECT job_name FROM {table}")
     assert bash(lab, CONTROLLER, "systemctl is-active mariadb", check=False) == "inactive\n"
     assert "SSL_CA=" in bash(lab, CONTROLLER, f"cat {ETC}/slurmdbd.conf")

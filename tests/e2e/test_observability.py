@@ -25,9 +25,10 @@ import yaml
 from conftest import ROOT, THOROUGH, lab_called
 from nodes import GROUP_VARS, bash, must
 
+from hyperpod_lab.agent.request import from_create_cluster
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
-from hyperpod_lab.shape import Shape, from_create_cluster
+from hyperpod_lab.shape import Shape
 
 FAKES = ROOT / "lab/fakes"
 DOCS = ROOT / "docs/observability"

@@ -50,14 +50,13 @@ def test_a_bare_image_has_no_venv() -> None:
     assert not [name for name in names if "venv" in name or "pip" in name]
 
 
-def test_the_image_is_another_after_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "RECIPE", tmp_path)
+def test_the_image_is_another_after_any_change(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("one")
-    first = image.recipe_hash("trixie", "source")
-    assert image.recipe_hash("trixie", "source") == first
-    assert image.recipe_hash("bookworm", "source") != first
+    first = image.recipe_hash([tmp_path], "trixie", "source")
+    assert image.recipe_hash([tmp_path], "trixie", "source") == first
+    assert image.recipe_hash([tmp_path], "bookworm", "source") != first
     (tmp_path / "file").write_text("two")
-    assert image.recipe_hash("trixie", "source") != first
+    assert image.recipe_hash([tmp_path], "trixie", "source") != first
 
 
 def test_crun_is_left_alone_only_where_it_works() -> None:
@@ -73,10 +72,14 @@ def test_crun_is_left_alone_only_where_it_works() -> None:
 def test_one_error_names_all_that_the_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(machine.shutil, "which", lambda command: None)
+    monkeypatch.setattr(machine, "DEVICES", {"ami": {"/dev/no-such-device": "stand-ins"}})
+    monkeypatch.setattr(machine, "NEEDED_MEMORY", 2**60)
     with pytest.raises(LabError) as caught:
-        machine.prepare(tmp_path)
+        machine.prepare(tmp_path, "ami")
     text = str(caught.value)
     assert "- root" in text
+    assert "- /dev/no-such-device: stand-ins need it" in text
+    assert "- memory: " in text
     assert "- apt-get, to install podman, mmdebstrap, iproute2, iptables" in text
 
 
@@ -103,7 +106,7 @@ def test_first_labs_at_the_same_moment_and_a_machine_that_updates_itself(
     (tmp_path / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(machine, "COMMANDS", {"needed-by-the-lab": "a-package"})
-    monkeypatch.setattr(machine, "lacks", lambda root: [])
+    monkeypatch.setattr(machine, "lacks", lambda *words: [])
     monkeypatch.setattr(machine, "cgroup_v2", lambda: True)
     monkeypatch.setattr(machine, "write_containers_conf", lambda path: None)
     (tmp_path / "other").touch()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hyperpod_lab.agent.request import from_create_cluster, from_resource_config
 from hyperpod_lab.errors import LabUsageError
 from hyperpod_lab.image import Release
 from hyperpod_lab.shape import (
@@ -17,9 +18,8 @@ from hyperpod_lab.shape import (
     EXAMPLE_COUNTS,
     PARAMETERS,
     GroupShape,
+    Platform,
     Shape,
-    from_create_cluster,
-    from_resource_config,
     parse_counts,
 )
 from hyperpod_lifecycle.cluster import NodeType
@@ -118,6 +118,7 @@ def test_differences_are_said_in_words(example: Shape) -> None:
         release=Release.BOOKWORM,
         cluster_name="other",
         provisioning_parameters="{}",
+        platform=Platform(topology="tree"),
     )
     other = replace(other, groups=(*other.groups[1:], GroupShape("more", "ml.g5.xlarge", ())))
     assert example.differences(other) == [
@@ -127,6 +128,7 @@ def test_differences_are_said_in_words(example: Shape) -> None:
         "group more: is not up",
         "cluster name: your-hyperpod-cluster is up, other is asked for",
         "provisioning_parameters.json: another text is up",
+        "topology: none is up, tree is asked for",
     ]
 
 

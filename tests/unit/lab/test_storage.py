@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from hyperpod_lab import storage
 from hyperpod_lab.agent import Node
-from hyperpod_lab.image import RECIPE, Release
-from hyperpod_lab.shape import EXAMPLE, Shape, from_create_cluster
+from hyperpod_lab.agent.request import file_systems, from_create_cluster
+from hyperpod_lab.image import FSX, Release
+from hyperpod_lab.shape import EXAMPLE, Shape
 from hyperpod_lab.storage import Storage, Switches
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -27,7 +27,7 @@ OPENZFS = "fs-87654321e90d01abc.fsx.us-west-2.amazonaws.com"
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The nodes' own module."""
-    spec = importlib.util.spec_from_file_location("fake_fsx", RECIPE / "files/usr/lib/fake_fsx/fake_fsx.py")
+    spec = importlib.util.spec_from_file_location("fake_fsx", FSX / "fake_fsx.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -53,7 +53,7 @@ def store(tmp_path: Path, example: Shape) -> Storage:
 
 
 def test_the_example_has_both(example: Shape) -> None:
-    assert [(each.kind, each.dns_name, each.mount_name) for each in storage.file_systems(example)] == [
+    assert [(each.kind, each.dns_name, each.mount_name) for each in file_systems(example)] == [
         ("lustre", LUSTRE, "1abcdefg"),
         ("openzfs", OPENZFS, None),
     ]
@@ -61,15 +61,15 @@ def test_the_example_has_both(example: Shape) -> None:
 
 def test_groups_have_theirs_and_each_is_made_once() -> None:
     api = from_create_cluster(CASES / "08-create_cluster-api-driven.json", None, Release.TRIXIE)
-    found = storage.file_systems(api)
+    found = file_systems(api)
     assert {each.kind for each in found} == {"lustre", "openzfs"}
     twice = replace(api, groups=(*api.groups, *api.groups))
-    assert storage.file_systems(twice) == found
+    assert file_systems(twice) == found
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", '{"fsx_dns_name": 1}', '{"fsx_openzfs_dns_name": "a b; c"}'])
 def test_broken_files_have_none(example: Shape, text: str) -> None:
-    assert storage.file_systems(replace(example, provisioning_parameters=text)) == []
+    assert file_systems(replace(example, provisioning_parameters=text)) == []
 
 
 def test_what_is_in_a_file_system_outlives_the_next_up(store: Storage, example: Shape) -> None:

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from hyperpod_lab import upload
+from hyperpod_lab.agent.request import from_create_cluster
 from hyperpod_lab.image import Release
-from hyperpod_lab.shape import Shape, from_create_cluster
+from hyperpod_lab.shape import Shape
 
 EXAMPLE = Path(__file__).parents[3] / "lab/example/create_cluster.json"
 
