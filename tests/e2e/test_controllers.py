@@ -200,7 +200,9 @@ def test_the_second_slurmdbd_answers_while_the_first_does_not(lab: Lab) -> None:
 
 def test_the_backup_takes_over_and_hands_back(lab: Lab) -> None:
     state = "/var/spool/slurmctld/job_state"
-    job = bash(lab, PRIMARY, "touch /run/before; sbatch --parsable --wrap 'sleep 900'").strip()
+    # In dev a job has its node to itself.
+    shared = "--partition=ml.trn1.32xlarge"
+    job = bash(lab, PRIMARY, f"touch /run/before; sbatch {shared} --parsable --wrap 'sleep 900'").strip()
     running = f"squeue --noheader --jobs={job} --states=running --format=%i | grep -qx {job}"
     # slurmctld writes its jobs within five seconds.
     saved = f"test {state} -nt /run/before -a $(stat --format=%Y {state}) -lt $(($(date +%s) - 5))"
@@ -212,7 +214,7 @@ def test_the_backup_takes_over_and_hands_back(lab: Lab) -> None:
     try:
         taken = f"test -e {CONTROLS} && {running}"
         assert wait_for(lab, BACKUP, taken, TIMEOUT + SLACK) > TIMEOUT / 2, "it waits for the timeout"
-        assert bash(lab, BACKUP, "srun --immediate=30 hostname").strip() == lab.node(COMPUTE).host
+        assert bash(lab, BACKUP, f"srun {shared} --immediate=30 hostname").strip() == lab.node(COMPUTE).host
     finally:
         # And is started again.
         lab.unpause(PRIMARY)
