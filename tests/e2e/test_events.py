@@ -19,7 +19,7 @@ from hyperpod_lab.lab import Lab
 from hyperpod_lab.shape import GroupShape, Platform
 
 ETC, CONFIG = "/opt/slurm/etc", "/opt/ml/config"
-#: Starts the node's daemon as the service's own scripts do.
+#: Starts the node's daemon as the service's own scripts do; slurmd again until the controller knows the node.
 ON_CREATE = """\
 set -eu
 [ ! -e /etc/broken ] || exit 1
@@ -29,6 +29,8 @@ if [ -e /opt/ml/config/cluster_agent.json ]; then exec systemctl start slurmctld
 controller=$(jq -r '.InstanceGroups[] | select(.Name == "controller-machine").Instances[0].CustomerIpAddress' \
     /opt/ml/config/resource_config.json)
 sed -i "s/\\$SLURMD_OPTIONS/--conf-server $controller/" /etc/systemd/system/slurmd.service
+mkdir -p /etc/systemd/system/slurmd.service.d
+printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestart=on-failure\n' >/etc/systemd/system/slurmd.service.d/r.conf
 systemctl daemon-reload
 systemctl enable --now munge slurmd
 """
