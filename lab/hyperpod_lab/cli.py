@@ -24,6 +24,7 @@ from hyperpod_lab.shape import (
     EXAMPLE_COUNTS,
     PLATFORMS,
     GroupShape,
+    Nesting,
     Registration,
     Shape,
     Staging,
@@ -88,6 +89,9 @@ def up(
     login_nodes: Annotated[Registration | None, typer.Option(help="Whether login nodes have a NodeName.")] = None,
     topology: Annotated[Topology | None, typer.Option(help="Topology lines and their file.")] = None,
     staging: Annotated[Staging | None, typer.Option(help="The shape of the scripts' folder in /tmp.")] = None,
+    slurm_config: Annotated[
+        Nesting | None, typer.Option(help="Whether ClusterType and SlurmConfig are in ClusterConfig.")
+    ] = None,
     last_newline: Annotated[
         bool | None, typer.Option("--last-newline/--no-last-newline", help="Whether slurm.conf ends in one.")
     ] = None,
@@ -112,6 +116,7 @@ def up(
         "login_nodes": login_nodes,
         "topology": topology,
         "staging": staging,
+        "slurm_config": slurm_config,
         "last_newline": last_newline,
         "late_lines": late_lines,
         "rewrite_every": rewrite_every,

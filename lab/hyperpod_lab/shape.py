@@ -22,6 +22,7 @@ NodeType = Literal["controller", "login", "compute"]
 Registration = Literal["registered", "unregistered"]
 Topology = Literal["none", "tree", "missing"]
 Staging = Literal["lifecycle", "bucket"]
+Nesting = Literal["nested", "top"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Platform:
     topology: Topology = "none"  #: ``missing``: the plugin is set, but its file is not there
     last_newline: bool = True  #: whether slurm.conf ends in one
     staging: Staging = "lifecycle"  #: where scripts lie: /tmp/sagemaker-lifecycle-*, /tmp/<bucket>
+    slurm_config: Nesting = "nested"  #: whether ClusterType and SlurmConfig are in ClusterConfig, or beside it
     late_lines: float = 0  #: seconds from the end of a new node's scripts to its lines; 300 on a live cluster
     rewrite_every: float = 0  #: seconds between two rewrites of the agent's lines while scripts run; 0: only at events
 

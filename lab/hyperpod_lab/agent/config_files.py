@@ -92,11 +92,14 @@ def resource_config(shape: Shape, nodes: Iterable[Node]) -> str:
         if group.file_systems:
             entry["InstanceStorageConfigs"] = [_storage_config(each) for each in group.file_systems]
         groups.append(entry)
-    head: dict[str, Any] = {"ClusterArn": shape.cluster_arn, "ClusterName": shape.cluster_name, "ClusterType": "Slurm"}
+    head: dict[str, Any] = {"ClusterArn": shape.cluster_arn, "ClusterName": shape.cluster_name}
+    kind: dict[str, Any] = {"ClusterType": "Slurm"}
     found = [str(node.address) for node in controllers(shape, by_name.values())]
     if found and any(group.node_type for group in shape.groups):
-        head["SlurmConfig"] = {"PrimaryControllerIp": found[0], "SecondaryControllerIps": found[1:]}
-    return _json({"ClusterConfig": head, "InstanceGroups": groups})
+        kind["SlurmConfig"] = {"PrimaryControllerIp": found[0], "SecondaryControllerIps": found[1:]}
+    if shape.platform.slurm_config == "top":
+        return _json({"ClusterConfig": head, **kind, "InstanceGroups": groups})
+    return _json({"ClusterConfig": head | kind, "InstanceGroups": groups})
 
 
 def controllers(shape: Shape, nodes: Iterable[Node]) -> list[Node]:
