@@ -113,7 +113,7 @@ argument_specs:
 """,
 }
 IMPORT = """
-- name: {Title}
+- name: Set up {title}
   ansible.builtin.import_playbook: hyperpod.lifecycle.{name}
 """
 
