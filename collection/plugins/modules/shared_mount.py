@@ -319,7 +319,7 @@ class Share:
         if not any(mounts.UNPROVEN in line.options for line in mounts.entries(before, self.path)):
             return
         if not works and not self.is_foreign():
-            run("systemctl", "stop", self.automount, self.mount_unit, seconds=self.limit)
+            run("systemctl", "stop", self.automount, self.mount_unit)
             if self.here() is not None:
                 return  # it is in use
         self.write_fstab(before, self.fstab_line(proven=True) if works else None)
