@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from conftest import (
     run_molecule,
     shape,
 )
-from nodes import COMPUTE, CONTROLLER, GROUP_VARS, LOGIN, apply, changed_tasks, last_line, must, wait_for
+from nodes import COMPUTE, CONTROLLER, GROUP_VARS, LOGIN, apply, changed_tasks, last_line, must
 
 from hyperpod_lab.image import Release
 from hyperpod_lab.lab import Lab
@@ -149,7 +150,11 @@ def test_more_runs_change_nothing_and_let_a_job_write(lab: Lab) -> None:
         f"cd / && sbatch --parsable --nodelist={node.host} --output=/dev/null --wrap='{job}'",
         user="root",
     ).strip()
-    wait_for(lab, LOGIN, "test -s /fsx/held")  # the job makes the file
+    deadline = time.monotonic() + 20
+    # The job makes the file; until then there is none.
+    while not bash(lab, LOGIN, "wc -c </fsx/held 2>/dev/null || true").strip("0\n"):
+        assert time.monotonic() < deadline, "the job has not begun"
+        time.sleep(0.2)
     before, lines = [mounts(lab, COMPUTE, path) for path in ("/fsx", "/home")], fstab(lab, COMPUTE)
     assert [len(each) for each in before] == [1, 1]
     assert len(lines) == 2
@@ -158,7 +163,8 @@ def test_more_runs_change_nothing_and_let_a_job_write(lab: Lab) -> None:
     assert [mounts(lab, COMPUTE, path) for path in ("/fsx", "/home")] == before
     assert fstab(lab, COMPUTE) == lines
     size = int(bash(lab, LOGIN, "wc -c </fsx/held"))
-    wait_for(lab, LOGIN, f"test $(wc -c </fsx/held) -gt {size}")
+    time.sleep(1)
+    assert int(bash(lab, LOGIN, "wc -c </fsx/held")) > size, "the job cannot write any more"
     assert "RUNNING" in bash(lab, LOGIN, f"squeue --noheader --format=%T --jobs={number}")
     bash(lab, LOGIN, f"scancel {number}; rm /fsx/held")
 
@@ -341,10 +347,8 @@ def test_slurm_does_not_start_without_its_storage(lab: Lab, victim: str) -> None
 def test_locks_hold_across_nodes(lab: Lab) -> None:
     take = "import fcntl; fcntl.{}(open('/home/lock', 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     for kind in ("lockf", "flock"):
-        lock = f"import fcntl, signal; f = open('/home/lock', 'w'); fcntl.{kind}(f, fcntl.LOCK_EX)"
-        held = f"{lock}; open('/run/held', 'w'); signal.pause()"
-        bash(lab, LOGIN, f'rm -f /run/held; systemd-run --quiet --unit=holder python3 -c "{held}"')
-        wait_for(lab, LOGIN, "test -e /run/held")
+        held = f"import fcntl, time; f = open('/home/lock', 'w'); fcntl.{kind}(f, fcntl.LOCK_EX); time.sleep(60)"
+        bash(lab, LOGIN, f'systemd-run --quiet --unit=holder python3 -c "{held}"; sleep 0.5')
         other = lab.exec(COMPUTE, ["python3", "-c", take.format(kind)])
         assert "BlockingIOError" in other.stderr, kind
         bash(lab, LOGIN, "systemctl stop holder")
