@@ -17,6 +17,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 ROLES = ROOT / "collection/roles"
+MODULES = ROOT / "collection/plugins/modules"
 #: Page in docs/ of a role that has no page of its own name.
 PAGES = {"holds": "storage", "fsx": "storage"}
 
@@ -40,6 +41,47 @@ def documents() -> Iterator[tuple[Path, str]]:
             yield path, _TABLE.sub(lambda match: f"{match[1]}{table(match[2])}{match[3]}", text)
     for role in sorted(path.name for path in ROLES.iterdir() if path.is_dir()):
         yield ROLES / role / "README.md", readme(role)
+    yield ROOT / "docs/modules.md", modules()
+
+
+def modules() -> str:
+    """The page of all modules: what each does, who uses it, and why no builtin does it."""
+    users = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "collection").glob("*/**/*.yml"))}
+    rows = []
+    for path in sorted(MODULES.glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found = {user(each) for each, content in users.items() if f"hyperpod.lifecycle.{path.stem}:" in content}
+        rows.append(f"| `{path.stem}` | {summary(text)} | {', '.join(sorted(found - {''}))} | {reason(text)} |")
+    return f"""\
+<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by `make docs` from the modules. -->
+# Modules
+
+Roles use Ansible's own modules where these do the work. The following are ours, each for the reason in its first
+comment. `ansible-doc hyperpod.lifecycle.NAME` shows the options.
+
+| Module | Does | Used by | Why it is ours |
+|---|---|---|---|
+{chr(10).join(rows)}
+"""
+
+
+def summary(text: str) -> str:
+    """The short description of a module."""
+    match = re.search(r"^short_description: (.*)$", text, re.MULTILINE)
+    return paragraph(match[1]) if match else ""
+
+
+def reason(text: str) -> str:
+    """The first comment of a module, after the licence."""
+    lines = re.split(r"^# SPDX-[^\n]*\n", text, maxsplit=1, flags=re.MULTILINE)[1].split('"""')[0].splitlines()
+    return paragraph(" ".join(line.removeprefix("#").strip() for line in lines))
+
+
+def user(path: Path) -> str:
+    """The role or playbook that a file belongs to; empty for what is neither."""
+    kind, name = path.relative_to(ROOT / "collection").parts[:2]
+    return {"roles": name, "playbooks": path.stem}.get(kind, "")
 
 
 def readme(role: str) -> str:

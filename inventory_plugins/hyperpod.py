@@ -55,6 +55,31 @@ options:
     description: The interpreter that runs modules on this node; the system's own has C(python3-apt).
     type: path
     default: /usr/bin/python3
+  slurm_prefix:
+    description: Where the nodes' image has Slurm. The roles get this and what follows as C(hyperpod_*) variables.
+    type: path
+    default: /opt/slurm
+  slurm_config_dir:
+    description: The directory of C(slurm.conf). Empty for C(etc) below O(slurm_prefix).
+    type: str
+    default: ""
+  slurm_user:
+    description: The user of slurmctld and slurmdbd.
+    type: str
+    default: slurm
+  slurm_controller_port:
+    description: slurmctld's port. 0 for what Slurm's files say, else Slurm's own.
+    type: int
+    default: 0
+  slurm_accounting_port:
+    description: slurmdbd's port. 0 for what Slurm's files say, else Slurm's own.
+    type: int
+    default: 0
+  architecture:
+    description: The nodes' architecture. Empty for that of the machine that reads this.
+    type: str
+    choices: ["", amd64, arm64]
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -66,6 +91,7 @@ plugin: hyperpod.lifecycle.hyperpod
 # all_members: true
 """
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +104,7 @@ try:
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import Cluster, Node, load
     from hyperpod_lifecycle.errors import LifecycleError
-    from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, host_variables
+    from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, Image, host_variables
     from hyperpod_lifecycle.users import User
     from hyperpod_lifecycle.users import load as load_users
 except (
@@ -143,7 +169,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         for group in names.of(node):
             self.inventory.add_group(group)
             self.inventory.add_child(group, node.name)
-        for variable, value in host_variables(node, users).items():
+        image = Image(**{field.name: self.get_option(field.name) for field in fields(Image)})
+        for variable, value in host_variables(node, users, image).items():
             self._set(node, variable, value)
 
     def _set(self, node: Node, variable: str, value: Any) -> None:

@@ -61,7 +61,7 @@ class Downloads:
             "containers_enroot_url": f"http://{SERVICE}/enroot",
             "containers_enroot_checksums": {ARCHITECTURE: checksums},
             "containers_pyxis_url": f"http://{SERVICE}/pyxis",
-            "containers_pyxis_checksums": {pyxis_version: sha256(source)},
+            "containers_pyxis_checksums": {"all": {pyxis_version: sha256(source)}},
         }
 
     def fail(self, requests: int) -> None:

@@ -11,12 +11,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import InputError, Problem
+from hyperpod_lifecycle.inventory import ARCHITECTURES, Image
 from hyperpod_lifecycle.paths import Paths, write_private
 from hyperpod_lifecycle.problems import did_you_mean, known, nearest, show
 from hyperpod_lifecycle.variable_files import VARIABLE_FOLDERS, check_yaml, variable_files
@@ -36,6 +37,7 @@ OPTIONS = (
     "all_members",
     "connection",
     "python_interpreter",
+    *(each.name for each in fields(Image)),
 )
 CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
 
@@ -215,6 +217,14 @@ def _options(path: Path) -> dict[str, Any]:
     for key in ("resource_config", "provisioning_parameters", "shared_users", "node"):
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
+    for each in fields(Image):
+        value = options.get(each.name, each.default)
+        if type(value) is not type(each.default):
+            wanted = "a whole number" if isinstance(each.default, int) else "a string"
+            raise _problem(path, each.name, f"found {value!r}", f"it must be {wanted}")
+    if options.get("architecture", "") not in ("", *ARCHITECTURES.values()):
+        found = f"found {options['architecture']!r}"
+        raise _problem(path, "architecture", found, f"it must be one of: {known(ARCHITECTURES.values())}")
     return options
 
 

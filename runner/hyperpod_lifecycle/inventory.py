@@ -6,10 +6,11 @@ The role `platform` has the argument spec of every variable made here; a test co
 
 from __future__ import annotations
 
+import platform
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hyperpod_lifecycle.cluster import Cluster, Node, NodeType
@@ -88,7 +89,35 @@ class GroupNames:
         ]
 
 
-def host_variables(node: Node, users: Iterable[User] = ()) -> dict[str, Any]:
+#: Debian's names of the architectures, by the kernel's.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True)
+class Image:
+    """What the nodes' image is like. Each field is an option of the inventory source, the one place to change it."""
+
+    slurm_prefix: str = "/opt/slurm"
+    slurm_config_dir: str = ""  #: empty: `etc` below the prefix
+    slurm_user: str = "slurm"
+    slurm_controller_port: int = 0  #: 0: what Slurm's files say
+    slurm_accounting_port: int = 0  #: 0: what Slurm's files say
+    architecture: str = ""  #: in Debian's spelling; empty: that of this machine
+
+    def variables(self) -> dict[str, Any]:
+        """The variables of the contract that are made of it."""
+        machine = platform.machine()
+        return {
+            "hyperpod_architecture": self.architecture or ARCHITECTURES.get(machine, machine),
+            "hyperpod_slurm_prefix": self.slurm_prefix,
+            "hyperpod_slurm_config_dir": self.slurm_config_dir or f"{self.slurm_prefix}/etc",
+            "hyperpod_slurm_user": self.slurm_user,
+            "hyperpod_slurm_controller_port": self.slurm_controller_port,
+            "hyperpod_slurm_accounting_port": self.slurm_accounting_port,
+        }
+
+
+def host_variables(node: Node, users: Iterable[User] = (), image: Image | None = None) -> dict[str, Any]:
     """The contract between the platform's files and the roles: plain data, never templates."""
     cluster, group, instance = node.cluster, node.group, node.instance
     return {
@@ -112,4 +141,5 @@ def host_variables(node: Node, users: Iterable[User] = ()) -> dict[str, Any]:
         "hyperpod_slurm_configurations": dict(cluster.slurm_configurations),
         "hyperpod_accounting_database": dict(cluster.accounting_database),
         "hyperpod_users": [asdict(user) for user in users],
+        **(image or Image()).variables(),
     }

@@ -314,7 +314,7 @@ ExecStart=/bin/sh -c 'while [ ! -e /run/{name} ]; do sleep 0.1; done; read statu
 def scratch(lab: Lab, node: str, wait: int = 60) -> dict[str, object]:
     """What the module finds."""
     words = f"paths={NVME},{VOLUME} root_path=/var/lib/x unit=dlami-nvme.service wait_seconds={wait}"
-    ask = f"cd /; {BIN}/ansible localhost -m hyperpod.lifecycle.scratch_disk -a '{words}' -o"
+    ask = f"cd /; {BIN}/ansible localhost -m hyperpod.lifecycle.scratch_disk_find -a '{words}' -o"
     said = bash(lab, node, ask)
     found: dict[str, object] = json.loads(said[said.index("{") :])
     return found

@@ -81,3 +81,32 @@ def pair(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
         return paths
 
     return write
+
+
+@pytest.fixture
+def role_tasks(ansible: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run some tasks of a role on this machine, with its defaults, variables and templates; settings go first."""
+
+    def run(role: str, tasks: list[dict[str, Any]], **settings: Any) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path / "roles" / role
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for name in ("defaults", "vars", "templates", "files"):
+                (folder / name).symlink_to(ROOT / "collection/roles" / role / name)
+            (folder / "tasks").mkdir()
+        (folder / "tasks/main.yml").write_text(yaml.safe_dump(tasks))
+        (tmp_path / "play.yml").write_text(
+            yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "roles": [str(folder)]}])
+        )
+        (tmp_path / "settings.json").write_text(json.dumps(settings))
+        command = ("ansible-playbook", "-c", "local", "-e", f"@{tmp_path}/settings.json", tmp_path / "play.yml")
+        done: subprocess.CompletedProcess[str] = ansible(*command)
+        return done
+
+    return run
+
+
+def tasks_of(role: str, name: str) -> list[dict[str, Any]]:
+    """The tasks in a file of a role."""
+    found: list[dict[str, Any]] = yaml.safe_load((ROOT / f"collection/roles/{role}/tasks/{name}.yml").read_text())
+    return found

@@ -6,8 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import tarfile
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +23,6 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import (
     enroot,
     leftovers,
     nvidia,
-    openpgp,
     proof,
     scratch,
     slurm,
@@ -30,18 +31,14 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import (
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import pyxis as pyxis_files
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
-    apt_source,
-    docker_proof,
-    docker_service,
-    enroot_conf,
-    enroot_proof,
+    docker_current,
     package_install,
-    pyxis,
-    scratch_disk,
-    slurm_plugstack,
-    slurmctld_send,
+    pyxis_build,
+    scratch_disk_find,
+    slurm_plugstack_include,
+    slurmctld_reload,
 )
-from conftest import ROOT
+from conftest import ROOT, tasks_of
 
 NVME, VOLUME = "/opt/dlami/nvme", "/opt/sagemaker"
 ROOT_DISK = "20 1 259:1 / / rw - ext4 /dev/root rw"
@@ -68,7 +65,7 @@ class Module:
     def __init__(self, tmpdir: Path, **params: Any) -> None:
         self.params, self.tmpdir = params, str(tmpdir)
 
-    def __call__(self, argument_spec: dict[str, Any], supports_check_mode: bool = False) -> Module:
+    def __call__(self, argument_spec: dict[str, Any], supports_check_mode: bool = False, **_rules: Any) -> Module:
         given = {name: option.get("default") for name, option in argument_spec.items()}
         self.params = {**given, **self.params}
         return self
@@ -151,16 +148,16 @@ def choose(
         last[:] = [next(remaining, *last)]
         return units_seen[last[0]]
 
-    monkeypatch.setattr(scratch_disk, "MOUNTINFO", mountinfo)
-    monkeypatch.setattr(scratch_disk, "look", look)
-    monkeypatch.setattr(scratch_disk, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(scratch_disk_find, "MOUNTINFO", mountinfo)
+    monkeypatch.setattr(scratch_disk_find, "look", look)
+    monkeypatch.setattr(scratch_disk_find, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(
-        scratch_disk.os,
+        scratch_disk_find.os,
         "statvfs",
         lambda path: SimpleNamespace(f_flag=0, f_frsize=4096, f_blocks=26214400, f_bavail=20971520),
     )
     params = {"paths": [NVME, VOLUME], "root_path": "/var/lib/x", "unit": "dlami-nvme.service", "wait_seconds": wait}
-    return ended(monkeypatch, tmp_path, scratch_disk, **params)
+    return ended(monkeypatch, tmp_path, scratch_disk_find, **params)
 
 
 @pytest.mark.parametrize(
@@ -299,13 +296,13 @@ def test_docker_is_not_restarted_under_containers_that_would_end(
             said["DockerRootDir"] = "/new"
         return 0, json.dumps(said), ""
 
-    for module in (docker_service, units):
+    for module in (docker_current, units):
         monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr(docker_service, "look", lambda name: {**RUNNING, "ExecMainStartTimestampMonotonic": "1"})
+    monkeypatch.setattr(docker_current, "look", lambda name: {**RUNNING, "ExecMainStartTimestampMonotonic": "1"})
     result = ended(
         monkeypatch,
         tmp_path,
-        docker_service,
+        docker_current,
         daemon_json=str(daemon_json),
         docker_files=[str(daemon_json)],
         containerd_files=[],
@@ -372,91 +369,62 @@ def test_a_unit_is_brought_to_its_present_settings(tmp_path: Path) -> None:
     assert units.steps("x", {**unit, "ActiveState": "failed"}, [], wait=False) == [["start", "--no-block", "x"]]
 
 
-def packet(body: bytes, new: bool) -> bytes:
-    if new:
-        return bytes([0xC0 | openpgp.PUBLIC_KEY, 255]) + len(body).to_bytes(4, "big") + body
-    return bytes([0x80 | openpgp.PUBLIC_KEY << 2 | 1]) + len(body).to_bytes(2, "big") + body
+@pytest.fixture
+def repository(role_tasks: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run tasks/repository.yml with apt's folder elsewhere; the checksum is that of the key unless it is given."""
+    (tmp_path / "apt/sources.list.d").mkdir(parents=True)
+    key = tmp_path / "key"
+    key.write_text("a key")
+
+    def run(checksum: str = hashlib.sha256(b"a key").hexdigest()) -> subprocess.CompletedProcess[str]:
+        wanted = {
+            "name": "hyperpod-docker",
+            "uri": "https://download.docker.com/linux/ubuntu/",
+            "components": "stable",
+            "key": f"file://{key}",
+            "checksum": f"sha256:{checksum}",
+        }
+        settings = {
+            "_containers_source": wanted,
+            "_containers_apt": f"{tmp_path}/apt",
+            "containers_download_attempts": 1,
+        }
+        done: subprocess.CompletedProcess[str] = role_tasks(
+            "containers", tasks_of("containers", "repository"), **settings
+        )
+        return done
+
+    return run
 
 
-def fingerprint(body: bytes) -> str:
-    return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
-
-
-KEYS = ROOT / "lab/image/keys"
-
-
-def test_fingerprints_of_keys_in_either_form() -> None:
-    first, second = b"\x04" + bytes(300), b"\x04" + bytes(range(200))
-    data = packet(first, new=True) + bytes([0xB4, 3]) + b"uid" + packet(second, new=False)
-    assert openpgp.fingerprints(data) == [fingerprint(first), fingerprint(second)]
-    assert openpgp.fingerprints(openpgp.armoured(data)) == openpgp.fingerprints(data)
-
-
-def test_the_fingerprint_of_a_real_key() -> None:
-    # Debian 12's archive key, as Debian publishes it (https://ftp-master.debian.org/keys.html).
-    data = (KEYS / "debian-archive-bookworm-automatic.asc").read_bytes()
-    assert openpgp.fingerprints(data) == ["B8B80B5B623EAB6AD8775C45B7C5D7D6350947F8"]
-
-
-@pytest.mark.parametrize("data", [b"<html>", b"\xc6\xff\x00", openpgp.ARMOUR + b"\n\n!!\n-----END", openpgp.ARMOUR])
-def test_what_is_no_key_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
-        openpgp.fingerprints(data)
-
-
-def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: bytes, fingerprint: str) -> dict[str, Any]:
-    for name in ("sources.list.d", "keyrings"):
-        (tmp_path / name).mkdir(exist_ok=True)
-    (tmp_path / "key").write_bytes(key)
-    (tmp_path / "os-release").write_text('ID=ubuntu\nVERSION_CODENAME="jammy"\n')
-    monkeypatch.setattr(apt_source, "SOURCES", tmp_path / "sources.list.d")
-    monkeypatch.setattr(apt_source, "KEYRINGS", tmp_path / "keyrings")
-    monkeypatch.setattr(apt_source, "OS_RELEASE", tmp_path / "os-release")
-    return ended(
-        monkeypatch,
-        tmp_path,
-        apt_source,
-        name="docker",
-        uri="https://download.docker.com/linux/ubuntu/",
-        components=["stable"],
-        key_url=f"file://{tmp_path}/key",
-        fingerprint=fingerprint,
-        attempts=1,
+def test_a_repository_is_trusted_by_one_key(repository: Any, tmp_path: Path) -> None:
+    done = repository()
+    assert done.returncode == 0, done.stdout + done.stderr
+    keyring, source = (
+        tmp_path / "apt/keyrings/hyperpod-docker.asc",
+        tmp_path / "apt/sources.list.d/hyperpod-docker.sources",
     )
-
-
-def test_a_repository_is_trusted_by_one_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    body = b"\x04" + bytes(99)
-    wanted = fingerprint(body)
-    result = repository(monkeypatch, tmp_path, packet(body, new=True), wanted)
-    assert result["changed"]
-    text = (tmp_path / "sources.list.d/docker.sources").read_text()
-    assert "Suites: jammy\nComponents: stable\n" in text
-    assert f"Signed-By: {tmp_path}/keyrings/docker.asc\n" in text
-    assert openpgp.fingerprints((tmp_path / "keyrings/docker.asc").read_bytes()) == [wanted]
+    assert keyring.read_text() == "a key"
+    assert re.search(r"^Suites: \w+\nComponents: stable\nSigned-By: (.*)$", source.read_text(), re.MULTILINE)
+    assert f"Signed-By: {keyring}\n" in source.read_text()
     (tmp_path / "key").unlink()
-    again = repository(monkeypatch, tmp_path, b"", " ".join(wanted[i : i + 4] for i in range(0, 40, 4)).lower())
-    assert not again["changed"], "a key that is there is not fetched again"
+    assert "changed=0 " in repository().stdout, "a key that is there is not fetched again"
 
 
-@pytest.mark.parametrize("extra", [b"", packet(b"\x04another", new=True)])
-def test_another_key_or_one_more_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extra: bytes) -> None:
-    body = b"\x04" + bytes(99)
-    wanted = fingerprint(body) if extra else "0" * 40
-    result = repository(monkeypatch, tmp_path, packet(body, new=True) + extra, wanted)
-    assert "is not the one key" in result["msg"]
-    assert [*(tmp_path / "sources.list.d").iterdir(), *(tmp_path / "keyrings").iterdir()] == []
+def test_another_key_is_refused(repository: Any, tmp_path: Path) -> None:
+    done = repository("0" * 64)
+    assert "checksum" in done.stdout
+    assert "failed=1 " in done.stdout
+    assert [path for path in (tmp_path / "apt").rglob("*") if path.is_file()] == []
 
 
-def test_a_repository_that_the_image_names_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "sources.list.d").mkdir()
+def test_a_repository_that_the_image_names_is_left(repository: Any, tmp_path: Path) -> None:
     line = "deb [signed-by=/usr/share/keyrings/docker.gpg] https://download.docker.com/linux/ubuntu jammy stable\n"
-    theirs = tmp_path / "sources.list.d/theirs.list"
+    theirs = tmp_path / "apt/sources.list.d/theirs.list"
     theirs.write_text(line)
-    result = repository(monkeypatch, tmp_path, b"", "0" * 40)
-    assert not result["changed"]
+    assert "changed=0 " in repository("0" * 64).stdout
     theirs.write_text(f"# {line}")
-    assert repository(monkeypatch, tmp_path, b"", "0" * 40)["failed"]
+    assert "failed=1 " in repository("0" * 64).stdout
 
 
 def programs(
@@ -553,7 +521,7 @@ def test_the_roles_own_checksums_are_whole() -> None:
         for version in versions:
             for each in enroot.downloads(version, architecture, defaults["containers_enroot_checksums"]):
                 assert len(bytes.fromhex(each["checksum"].removeprefix("sha256:"))) == 32
-    for digest in defaults["containers_pyxis_checksums"].values():
+    for digest in defaults["containers_pyxis_checksums"]["all"].values():
         assert len(bytes.fromhex(digest)) == 32
 
 
@@ -579,27 +547,42 @@ def conf(**changes: str) -> str:
         (conf(ENROOT_TEMP_PATH=""), NVME, False),
         (conf().replace("ENROOT_DATA", "#ENROOT_DATA"), NVME, False),
         ("", "", False),
-        (enroot.configuration(GOOD), NVME, False),
+        (enroot.HEAD + conf(), NVME, False),
     ],
 )
 def test_only_a_good_enroot_conf_of_somebody_else_is_kept(text: str, disk: str, good: bool) -> None:
     assert enroot.is_good(text, disk) is good
 
 
-def test_enroot_conf_is_what_enroot_reads() -> None:
-    text = enroot.configuration({**GOOD, "ENROOT_MOUNT_HOME": False, "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"})
-    assert enroot.settings(text) == {**GOOD, "ENROOT_MOUNT_HOME": "no", "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"}
-    for wrong in ({"ENROOTDATA": "x"}, {"enroot_data_path": "x"}, {"ENROOT_DATA_PATH": "x\ny"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            enroot.configuration(wrong)
+def enroot_tasks() -> list[dict[str, Any]]:
+    """Those that check the settings and write enroot.conf, beside the test."""
+    (check,) = (task for task in tasks_of("containers", "discover") if "containers_enroot_settings" in task["name"])
+    (write,) = (task for task in tasks_of("containers", "configure") if task["name"] == "Write enroot.conf")
+    write["ansible.builtin.template"]["dest"] = "{{ playbook_dir }}/enroot.conf"
+    return [check, write]
 
 
-def test_an_enroot_conf_is_written_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    params = {"path": str(tmp_path / "etc/enroot.conf"), "disk": NVME, "settings": GOOD}
-    assert ended(monkeypatch, tmp_path, enroot_conf, **params)["changed"]
-    assert not ended(monkeypatch, tmp_path, enroot_conf, **params)["changed"]
-    (tmp_path / "etc/enroot.conf").write_text(conf())
-    assert ended(monkeypatch, tmp_path, enroot_conf, **params)["kept"]
+ENROOT_HERE = {
+    "__containers_scratch": {"folder": NVME, "root": False},
+    "__containers_enroot": {"usable": True, "conf_is_good": False},
+}
+
+
+def test_enroot_conf_is_what_enroot_reads(role_tasks: Any, tmp_path: Path) -> None:
+    wanted = {**GOOD, "ENROOT_MOUNT_HOME": False, "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"}
+    for changed in (1, 0):
+        done = role_tasks("containers", enroot_tasks(), **ENROOT_HERE, containers_enroot_settings=wanted)
+        assert f"changed={changed} " in done.stdout, done.stdout + done.stderr
+    text = (tmp_path / "enroot.conf").read_text()
+    assert text.startswith(enroot.HEAD)
+    assert enroot.settings(text).items() >= {**wanted, "ENROOT_MOUNT_HOME": "no"}.items()
+
+
+@pytest.mark.parametrize("wrong", [{"ENROOTDATA": "x"}, {"enroot_data_path": "x"}, {"ENROOT_DATA_PATH": "x\ny"}])
+def test_what_enroot_would_not_read_is_refused(role_tasks: Any, tmp_path: Path, wrong: dict[str, str]) -> None:
+    done = role_tasks("containers", enroot_tasks(), **ENROOT_HERE, containers_enroot_settings=wrong)
+    assert f"containers_enroot_settings: {next(iter(wrong))}: not a setting" in done.stdout, done.stdout + done.stderr
+    assert not (tmp_path / "enroot.conf").exists()
 
 
 @pytest.mark.parametrize(
@@ -645,7 +628,7 @@ class Slurm:
         self.built: list[str] = []
         monkeypatch.setattr(pyxis_files, "slurm_version", lambda prefix: self.version)
         monkeypatch.setattr(pyxis_files, "loads", self.loads)
-        monkeypatch.setattr(pyxis, "build", self.build)
+        monkeypatch.setattr(pyxis_build, "build", self.build)
         self._monkeypatch = monkeypatch
 
     def loads(self, plugin: Path, prefix: str) -> str:
@@ -660,7 +643,7 @@ class Slurm:
         return ended(
             self._monkeypatch,
             self.root,
-            pyxis,
+            pyxis_build,
             plugstack=str(self.root / "plugstack.conf"),
             include=str(self.root / "plugstack.conf.d/pyxis.conf"),
             prefix="/opt/slurm",
@@ -713,10 +696,10 @@ def test_the_source_must_be_one(tmp_path: Path) -> None:
         archive.addfile(tarfile.TarInfo("pyxis-1/README"), BytesIO())
     (tmp_path / "stage").mkdir()
     with pytest.raises(Fault, match="no folder with a Makefile"):
-        pyxis.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
+        pyxis_build.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
     source.write_bytes(b"<html>")
     with pytest.raises(Fault, match="cannot be unpacked"):
-        pyxis.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
+        pyxis_build.build(str(source), "/opt/slurm", "/usr/local", tmp_path / "stage", 10)
 
 
 @pytest.mark.parametrize(
@@ -750,7 +733,7 @@ def test_plugstack_conf_names_pyxis_once(
     if before:
         path.write_text(before.format(**where))
     for _run in range(2):
-        ended(monkeypatch, tmp_path, slurm_plugstack, path=str(path), include=include.format(**where))
+        ended(monkeypatch, tmp_path, slurm_plugstack_include, path=str(path), include=include.format(**where))
         assert path.read_text() == after.format(**where)
 
 
@@ -759,17 +742,17 @@ def test_slurmctld_is_told_of_younger_files_once(monkeypatch: pytest.MonkeyPatch
     file.touch()
     calls: list[list[str]] = []
     state = {"ActiveState": "active", "ExecMainStartTimestampMonotonic": "0"}
-    monkeypatch.setattr(slurmctld_send, "look", lambda name: state)
-    monkeypatch.setattr(slurmctld_send, "run", lambda command, seconds: (calls.append(command), (0, "", ""))[1])
+    monkeypatch.setattr(slurmctld_reload, "look", lambda name: state)
+    monkeypatch.setattr(slurmctld_reload, "run", lambda command, seconds: (calls.append(command), (0, "", ""))[1])
     params = {"files": [str(file), "/missing"], "prefix": "/opt/slurm", "stamp": str(stamp)}
     for changed in (True, False):
-        assert ended(monkeypatch, tmp_path, slurmctld_send, **params)["changed"] is changed
+        assert ended(monkeypatch, tmp_path, slurmctld_reload, **params)["changed"] is changed
     os.utime(file, (stamp.stat().st_mtime + 1,) * 2)
-    assert ended(monkeypatch, tmp_path, slurmctld_send, **params)["changed"]
+    assert ended(monkeypatch, tmp_path, slurmctld_reload, **params)["changed"]
     assert calls == [["/opt/slurm/bin/scontrol", "reconfigure"]] * 2
     state["ActiveState"] = "inactive"
     os.utime(file, (stamp.stat().st_mtime + 9,) * 2)
-    assert not ended(monkeypatch, tmp_path, slurmctld_send, **params)["changed"]
+    assert not ended(monkeypatch, tmp_path, slurmctld_reload, **params)["changed"]
 
 
 class Programs:
@@ -799,15 +782,15 @@ def litter() -> list[str]:
 
 def test_docker_keeps_nothing_of_a_proof_that_was_killed(monkeypatch: pytest.MonkeyPatch, litter: list[str]) -> None:
     programs = Programs(litter, litter[0])
-    monkeypatch.setattr(docker_proof, "run", programs.run)
-    docker_proof.remove_left()
+    monkeypatch.setattr(proof, "run", programs.run)
+    proof.remove_left_images()
     assert programs.calls[2:] == ["docker rm --force c0ffee", f"docker rmi --force {litter[0]}"]
 
 
 def test_enroot_keeps_nothing_of_a_proof_that_was_killed(monkeypatch: pytest.MonkeyPatch, litter: list[str]) -> None:
     programs = Programs(litter)
-    monkeypatch.setattr(enroot_proof, "run", programs.run)
-    enroot_proof.remove_left("ubuntu")
+    monkeypatch.setattr(proof, "run", programs.run)
+    proof.remove_left_containers("ubuntu")
     (removed,) = [call for call in programs.calls if "remove" in call]
     assert removed.endswith(f"enroot remove --force {litter[0]}")
 

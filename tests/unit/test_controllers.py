@@ -20,10 +20,10 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts, 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state import SharedState
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
-    shared_folder,
-    slurm_daemon,
+    shared_folder_verify,
+    slurm_daemon_verify,
     slurmctld_reload,
-    slurmctld_state,
+    slurmctld_state_share,
 )
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
@@ -333,9 +333,9 @@ def test_the_probe_leaves_nothing_and_sees_locks_that_do_not_hold(
     class User:
         pw_uid, pw_gid = os.getuid(), os.getgid()
 
-    assert shared_folder.probe(tmp_path, "probe", User) == ""
+    assert shared_folder_verify.probe(tmp_path, "probe", User) == ""
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    assert "two processes" in shared_folder.probe(tmp_path, "probe", User)
+    assert "two processes" in shared_folder_verify.probe(tmp_path, "probe", User)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -351,7 +351,7 @@ def test_the_probe_leaves_nothing_and_sees_locks_that_do_not_hold(
     ],
 )
 def test_where_the_state_is(text: str, path: str) -> None:
-    assert slurmctld_state.location(text, "/var/spool/slurmctld", "/fsx") == path
+    assert slurmctld_state_share.location(text, "/var/spool/slurmctld", "/fsx") == path
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_where_the_state_is(text: str, path: str) -> None:
 )
 def test_where_the_state_must_not_be(path: str, reason: str) -> None:
     with pytest.raises(Fault, match=reason):
-        slurmctld_state.location(f"StateSaveLocation={path}\n", "/var/spool/slurmctld", "/fsx")
+        slurmctld_state_share.location(f"StateSaveLocation={path}\n", "/var/spool/slurmctld", "/fsx")
 
 
 PING = "Slurmctld(primary) at a is {}\nSlurmctld(backup1) at b is {}\nSlurmctld(backup2) at c is UP\n** RESTORE **\n"
@@ -395,7 +395,7 @@ def test_a_standby_is_not_asked_for_its_settings(
     assert slurmctld_reload.stands_by("scontrol") is expected
 
 
-class Watch(slurm_daemon.Watch):
+class Watch(slurm_daemon_verify.Watch):
     """A look at a daemon of which everything that is asked is given: what scontrol answers, who accepts connections."""
 
     def __init__(self, accepting: tuple[str, ...], **answers: tuple[int, str]) -> None:
@@ -414,7 +414,11 @@ class Watch(slurm_daemon.Watch):
 
 @pytest.mark.parametrize(
     ("accepting", "state"),
-    [((), slurm_daemon.SILENT), (("10.0.0.2",), slurm_daemon.SILENT), (("10.0.0.1", "10.0.0.2"), slurm_daemon.BROKEN)],
+    [
+        ((), slurm_daemon_verify.SILENT),
+        (("10.0.0.2",), slurm_daemon_verify.SILENT),
+        (("10.0.0.1", "10.0.0.2"), slurm_daemon_verify.BROKEN),
+    ],
 )
 def test_a_standby_alone_is_no_controller_that_answers(accepting: tuple[str, ...], state: str) -> None:
     failing = (1, "scontrol: fatal: Could not establish a configuration source")

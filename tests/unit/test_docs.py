@@ -38,6 +38,17 @@ def test_generated_documentation_is_up_to_date() -> None:
     assert not stale, "make docs"
 
 
+MODULES = sorted((ROOT / "collection/plugins/modules").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_a_module_is_used_and_says_why_no_builtin_does_its_work(path: Path) -> None:
+    docs = dev("generate_docs")
+    assert docs.reason(path.read_text(encoding="utf-8")).startswith(("Not ", "No builtin: "))
+    (row,) = [line for line in docs.modules().splitlines() if line.startswith(f"| `{path.stem}` |")]
+    assert row.split(" | ")[2], "nobody uses it"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_pages_lead_to_files_and_headings(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?://)([^)]+)\)", page.read_text(encoding="utf-8")):

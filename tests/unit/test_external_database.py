@@ -18,11 +18,13 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounti
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     accounting_move,
-    database_password,
-    external_database,
-    slurm_associations,
+    database_external,
+    database_password_fetch,
+    slurm_associations_add,
 )
 from conftest import ROOT
+
+from hyperpod_lifecycle.inventory import Image
 
 ARN = "arn:aws:secretsmanager:us-west-2:111122223333:secret:otter-db-AbCdEf"
 FAR = {**dict.fromkeys(mariadb.SERVER["options"]), "host": "db.example", "port": 3306, "user": "slurm", "tls": True}
@@ -93,6 +95,7 @@ def test_the_clusters_files_decide_where_the_database_is(ansible: Callable[..., 
         variables = {
             **{"hyperpod_slurm_configurations": {}, "hyperpod_accounting_database": {}, "hyperpod_instance_types": []},
             **{"hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:1:cluster/a1b2", "hyperpod_address": "10.0.0.5"},
+            **Image().variables(),
             **{"hyperpod_controller_addresses": ["10.0.0.5"], "__accounting_conf": {"hosts": [], **CONF}},
             **given,
         }
@@ -153,7 +156,7 @@ def test_words_of_a_secret(text: str, words: tuple[str, str] | None) -> None:
 def test_a_secret_is_asked_for_in_its_region_and_with_no_word_of_it_in_a_command(program: Program) -> None:
     text = 'import json, sys; print(json.dumps({"SecretString": json.dumps({"password": " ".join(sys.argv[1:])})}))'
     program("aws", text)
-    _user, said = database_password.fetch(ARN, "aws", 20)
+    _user, said = database_password_fetch.fetch(ARN, "aws", 20)
     assert said == f"secretsmanager get-secret-value --secret-id {ARN} --region us-west-2 --output json"
 
 
@@ -176,17 +179,17 @@ def test_a_secret_is_asked_for_in_its_region_and_with_no_word_of_it_in_a_command
 def test_a_secret_that_cannot_be_had(program: Program, text: str, said: str) -> None:
     program("aws", text)
     with pytest.raises(Fault, match=said):
-        database_password.fetch(ARN, "aws", 1)
+        database_password_fetch.fetch(ARN, "aws", 1)
 
 
 def test_a_missing_cli_is_told_with_the_remedy() -> None:
     with pytest.raises(Fault, match="accounting_aws"):
-        database_password.fetch(ARN, "no-such-program", 1)
+        database_password_fetch.fetch(ARN, "no-such-program", 1)
 
 
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "password"
-    assert database_password.kept(path) is None
+    assert database_password_fetch.kept(path) is None
     path.write_text("word\n")
     real = os.lstat
 
@@ -195,10 +198,10 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(Path, "lstat", lstat)
     path.chmod(0o600)
-    assert database_password.kept(path) == "word"
+    assert database_password_fetch.kept(path) == "word"
     path.chmod(0o640)
     with pytest.raises(Fault, match="chmod 600"):
-        database_password.kept(path)
+        database_password_fetch.kept(path)
 
 
 # --- what the client is told ---
@@ -318,21 +321,21 @@ def test_rights_that_are_missing_or_too_many(grants: list[str], missing: bool, e
 )
 def test_words_that_cannot_be_meant_are_refused(change: dict[str, str], database: str) -> None:
     with pytest.raises(Fault):
-        external_database.check_words({**FAR, **change}, database)
+        database_external.check_words({**FAR, **change}, database)
 
 
 @pytest.mark.parametrize("database", ["slurm_acct_db", "acct", "2acct", "slurm_acct_db_a1b2c3d4e5f6", "a$b"])
 def test_names_that_the_service_allows_are_good(database: str) -> None:
-    external_database.check_words(FAR, database)
+    database_external.check_words(FAR, database)
 
 
 def test_a_bundle_without_certificates_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     with pytest.raises(Fault, match="No such file"):
-        external_database.check_ca(str(path))
+        database_external.check_ca(str(path))
     path.write_text("<html>")
     with pytest.raises(Fault, match="accounting_external_ca"):
-        external_database.check_ca(str(path))
+        database_external.check_ca(str(path))
 
 
 # --- dumps ---
@@ -398,7 +401,7 @@ def test_a_backup_leaves_slurmctld_to_the_one_in_charge() -> None:
     assert not slurm.another_in_charge("Slurmctld(primary) at a is UP\n", "another-name")
 
 
-class Sacctmgr(slurm_associations.Accounting):
+class Sacctmgr(slurm_associations_add.Accounting):
     """One whose cluster another controller adds at the same moment."""
 
     def __init__(self) -> None:
@@ -421,7 +424,7 @@ class Sacctmgr(slurm_associations.Accounting):
 
 
 def test_what_another_controller_adds_at_the_same_moment_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_associations.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(slurm_associations_add.time, "sleep", lambda _seconds: None)
     accounts = Sacctmgr()
     assert [words[:2] for words in accounts.see_to()] == [["add", "account"], ["add", "user"]]
     broken = Sacctmgr()

@@ -31,6 +31,9 @@ def resolve(folder: Path, **files: str) -> inputs.Inputs:
     [
         ("hyperpod.yml", PLUGIN + "resorce_config: /x\n", 'resorce_config: .*did you mean "resource_config"'),
         ("hyperpod.yml", PLUGIN + "connection: telepathy\n", "connection: found 'telepathy'; it must be one of"),
+        ("hyperpod.yml", PLUGIN + "slurm_controller_port: yes\n", "slurm_controller_port: .*it must be a whole number"),
+        ("hyperpod.yml", PLUGIN + "slurm_prefix: 7\n", "slurm_prefix: found 7; it must be a string"),
+        ("hyperpod.yml", PLUGIN + "architecture: x86_64\n", "architecture: found 'x86_64'; it must be one of"),
         ("hyperpod.yml", PLUGIN + "node: !vault x\n", "line 2: could not determine a constructor"),
         ("hyperpod.yml", PLUGIN + "? [a]\n: b\n", "line 2 column 3: found unhashable key"),
         ("group_vars/all.yml", "- a\n", "it does not hold variables"),

@@ -49,7 +49,7 @@ def test_variables_are_the_contract_that_the_platform_role_documents() -> None:
     variables = host_variables(cluster.node_by_name("muscle-2"), [User("ada", 2001, "", "")])
     assert set(variables) == set(options)
     assert set(variables["hyperpod_users"][0]) == set(options["hyperpod_users"]["options"])
-    types = {"str": str, "list": list, "dict": dict}
+    types = {"str": str, "path": str, "int": int, "list": list, "dict": dict}
     for name, value in variables.items():
         assert isinstance(value, types[options[name]["type"]]), name
 
@@ -161,3 +161,18 @@ def test_safe_names_keep_different_names_apart() -> None:
     assert len(set(names.values())) == 4
     assert all(name.replace("_", "").isalnum() for name in names.values())
     assert safe_names("partition", ["a.b", "x", "a-b"])["a-b"] == names["a-b"], "order does not matter"
+
+
+def test_what_the_image_is_like_is_set_in_the_source_alone(
+    ansible: Callable[..., Any], source: Callable[..., Path]
+) -> None:
+    path = source(node="muscle-2", slurm_prefix="/srv/slurm", slurm_controller_port=7000, architecture="arm64")
+    done = ansible("ansible-inventory", "-i", path, "--host", "muscle-2")
+    found = plain(json.loads(done.stdout))
+    assert found["hyperpod_slurm_prefix"] == "/srv/slurm"
+    assert found["hyperpod_slurm_config_dir"] == "/srv/slurm/etc"
+    assert found["hyperpod_slurm_controller_port"] == 7000
+    assert found["hyperpod_architecture"] == "arm64"
+    for file in (ROOT / "collection").glob("*/**/*.yml"):
+        if "playbooks" in file.parts or "defaults" in file.parts:
+            assert "/opt/slurm" not in file.read_text(), f"{file} repeats what the contract says"

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,8 +21,7 @@ from ansible.errors import AnsibleFilterError
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.hyperpod.lifecycle.plugins.filter import observability
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, hooks, metrics
-from ansible_collections.hyperpod.lifecycle.plugins.modules import archive_program
-from conftest import ROOT
+from conftest import ROOT, tasks_of
 
 from hyperpod_lifecycle.in_ansible.answer import check_settings
 
@@ -87,41 +88,52 @@ def releases(**checksums: Any) -> dict[str, Any]:
 
 def test_a_download_has_a_checksum_and_may_come_from_a_mirror() -> None:
     known = releases(arm64={"1.9.0": "ab", "1.8.0": "cd"}, amd64={})
-    (found,) = observability.downloads(["node_exporter"], known, "aarch64")
+    (found,) = observability.downloads(["node_exporter"], known, "arm64")
     assert found["url"] == "https://x/v1.9.0/node_exporter-1.9.0.arm64.tar.gz"
     assert found["checksum"] == "sha256:ab"
     assert found["programs"] == {"a": "a-1.9.0"}
-    (found,) = observability.downloads(["node_exporter"], known, "aarch64", "file:///fsx/programs/")
+    (found,) = observability.downloads(["node_exporter"], known, "arm64", "file:///fsx/programs/")
     assert found["url"] == "file:///fsx/programs/node_exporter-1.9.0.arm64.tar.gz"
     with pytest.raises(AnsibleFilterError, match="no checksum of node_exporter for amd64: .*_node_exporter_checksums"):
-        observability.downloads(["node_exporter"], known, "x86_64")
-    assert observability.available(known, "aarch64") == ["node_exporter"]
-    assert observability.available(known, "x86_64") == []
+        observability.downloads(["node_exporter"], known, "amd64")
+    assert observability.available(known, "arm64") == ["node_exporter"]
+    assert observability.available(known, "amd64") == []
 
 
 def test_the_roles_own_checksums_are_whole_and_for_both_architectures() -> None:
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     maps = {name: value for name, value in defaults.items() if name.endswith("_checksums")}
     for name, by_architecture in maps.items():
-        assert set(by_architecture) <= set(observability.ARCHITECTURES.values())
+        assert set(by_architecture) <= {"amd64", "arm64"}
         sums = [each for versions in by_architecture.values() for each in versions.values()]
         assert all(re.fullmatch("[0-9a-f]{64}", each) for each in sums), name
     for program in ("node_exporter", "prometheus", "otelcol_contrib"):
         assert all(maps[f"observability_{program}_checksums"][name] for name in ("amd64", "arm64"))
 
 
-def test_programs_come_out_of_an_archive_whole(tmp_path: Path) -> None:
+def test_programs_come_out_of_an_archive(role_tasks: Any, tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     with tarfile.open(archive, "w:gz") as made:
         member = tarfile.TarInfo("prometheus-3/promtool")
-        member.size = 4
+        member.size, member.mode = 4, 0o755
         made.addfile(member, io.BytesIO(b"tool"))
-    with archive_program.opened(str(archive)) as members:
-        (member,) = members
-        archive_program.put(members.extractfile(member), tmp_path / "bin/promtool-3")
-    assert (tmp_path / "bin/promtool-3").read_bytes() == b"tool"
-    assert (tmp_path / "bin/promtool-3").stat().st_mode & 0o777 == 0o755
-    assert [path.name for path in (tmp_path / "bin").iterdir()] == ["promtool-3"]
+    download = {
+        "name": "prometheus",
+        "url": f"file://{archive}",
+        "checksum": f"sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}",
+        "programs": {"promtool": "promtool-3"},
+    }
+    (tmp_path / "opt/bin").mkdir(parents=True)
+    tasks = tasks_of("observability", "program")
+    settings = {"observability_dir": f"{tmp_path}/opt", "_observability_download": download}
+    done = role_tasks("observability", tasks, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "opt/bin/promtool-3").read_bytes() == b"tool"
+    assert os.access(tmp_path / "opt/bin/promtool-3", os.X_OK)
+    assert [path.name for path in (tmp_path / "opt/bin").iterdir()] == ["promtool-3"]
+    download["programs"] = {"other": "other-3"}
+    done = role_tasks("observability", tasks, **settings)
+    assert "has no other" in done.stdout, done.stdout + done.stderr
 
 
 # --- units and the collector ---
@@ -146,7 +158,10 @@ def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
         "hyperpod_instance_types": ["ml.p5.48xlarge"],
         "hyperpod_file_systems": [{"mount_path": "/fsx"}, {"mount_path": "/my-data"}],
         "observability_remote_write_url": URL,
-        "__observability_machine": {"stdout": "x86_64"},
+        "hyperpod_architecture": "amd64",
+        "hyperpod_slurm_prefix": "/opt/slurm",
+        "hyperpod_slurm_config_dir": "/opt/slurm/etc",
+        "hyperpod_slurm_controller_port": 0,
         "__observability_driver": {"stat": {"exists": True}},
         "__observability_dcgm": {"stat": {"exists": False}},
         "__observability_rdma": {"stdout_lines": ["/sys/bus/pci/drivers/efa"]},

@@ -122,7 +122,7 @@ def test_lists_and_what_is_inside_are_checked_before_anything_changes() -> None:
             ["https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH)", "file:/srv/mirror", "file:///srv/m"],
             ["", "nvidia.github.io", "https://*.example", "https://<host>/deb", "https://a b"],
         ),
-        ("containers_docker_repository_fingerprint", ["9DC8" * 10, " ".join(["9dc8"] * 10)], ["", "9DC8", "G" * 40]),
+        ("containers_docker_repository_key_checksum", ["sha256:" + "0a" * 32], ["", "0a" * 32, "sha256:" + "g" * 64]),
         ("containers_enroot_version", ["", "4.2.1"], ["v4.2.1", "latest"]),
         ("containers_enroot_settings", ["${HOME}/enroot", "yes", ""], ["a\nb"]),
         ("containers_pyxis_checksums", ["0" * 64, "sha256:" + "a" * 64], ["0" * 40, "sha1:" + "0" * 40, ""]),

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import errno
 import os
-from email.message import Message
 from pathlib import Path
-from urllib.error import HTTPError
 
 import pytest
 import yaml
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mounts
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import MariaDB
-from ansible_collections.hyperpod.lifecycle.plugins.modules import apt_source, shared_folder
+from ansible_collections.hyperpod.lifecycle.plugins.modules import shared_folder_verify
+
+FOLDER = {"user": "root", "trusted": True, "wait_seconds": 1000}
 
 ROLES = Path(__file__).parents[2] / "collection/roles"
 FILES = sorted(ROLES.glob("*/tasks/*.yml"))
@@ -22,27 +22,11 @@ FILES = sorted(ROLES.glob("*/tasks/*.yml"))
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROLES)) for path in FILES])
 def test_a_download_that_a_server_refuses_is_not_tried_again(path: Path) -> None:
-    for task in yaml.safe_load(path.read_text()):
+    tasks = yaml.safe_load(path.read_text())
+    for task in tasks + [inner for each in tasks for inner in each.get("block", [])]:
         if "ansible.builtin.get_url" in task and "until" in task:
             assert f"{task['register']}.status_code | default(0) in [401, 403, 404, 410]" in task["until"]
             assert "random" in str(task["delay"]), "all nodes of a cluster would come back at one moment"
-
-
-@pytest.mark.parametrize(("code", "requests"), [(404, 1), (403, 1), (503, 4)])
-def test_a_key_that_a_server_refuses_is_not_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, code: int, requests: int
-) -> None:
-    asked = []
-
-    def refuse(url: str, timeout: float) -> None:
-        asked.append(url)
-        raise HTTPError(url, code, "no", Message(), None)
-
-    monkeypatch.setattr(apt_source, "open_url", refuse)
-    monkeypatch.setattr(apt_source, "pause", lambda seconds: None)
-    with pytest.raises(Fault, match=f"https://example.com/key: HTTP Error {code}"):
-        apt_source.download("https://example.com/key", 4)
-    assert len(asked) == requests
 
 
 @pytest.mark.parametrize(
@@ -73,16 +57,16 @@ def test_a_shared_folder_is_tried_again_only_where_that_may_help(
         asked.append(seconds)
         raise answers[len(asked) - 1]
 
-    monkeypatch.setattr(shared_folder, "limited", limited)
-    monkeypatch.setattr(shared_folder, "pause", lambda seconds: None)
+    monkeypatch.setattr(shared_folder_verify, "limited", limited)
+    monkeypatch.setattr(shared_folder_verify, "pause", lambda seconds: None)
     with pytest.raises(OSError, match="then" if attempts > 1 else os.strerror(number)):
-        shared_folder.usable({"path": str(tmp_path), "user": "root", "trusted": True, "wait_seconds": 1000}, False)
+        shared_folder_verify.usable({**FOLDER, "path": str(tmp_path)}, False)
     assert len(asked) == attempts
 
 
 def test_a_folder_with_locks_that_do_not_hold_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mount = mounts.Mount(1, 0, "/", "/", "ext4", "/dev/a", [])
-    monkeypatch.setattr(shared_folder, "judge", lambda path, trusted: mount)
-    monkeypatch.setattr(shared_folder, "probe", lambda *_: "two processes get one lock there")
+    monkeypatch.setattr(shared_folder_verify, "judge", lambda path, trusted: mount)
+    monkeypatch.setattr(shared_folder_verify, "probe", lambda *_: "two processes get one lock there")
     with pytest.raises(Fault, match="two processes"):
-        shared_folder.usable({"path": str(tmp_path), "user": "root", "trusted": True, "wait_seconds": 1000}, False)
+        shared_folder_verify.usable({**FOLDER, "path": str(tmp_path)}, False)

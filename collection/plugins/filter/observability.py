@@ -8,9 +8,6 @@ import re
 
 from ansible.errors import AnsibleFilterError
 
-#: Names of architectures in Debian and in release archives, by those of the kernel.
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
 #: Amazon Managed Prometheus, directly or through a VPC endpoint: aps-workspaces.<region>.<domain>.
 REGION = re.compile(r"^https://(?:[^/]+\.)?aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.")
 
@@ -23,18 +20,16 @@ def aps_region(url):
     return match[1]
 
 
-def available(releases, machine):
-    """The names of `releases` that have a checksum for this machine."""
-    architecture = ARCHITECTURES.get(machine, machine)
+def available(releases, architecture):
+    """The names of `releases` that have a checksum for this architecture."""
     return [name for name, release in releases.items() if release["checksums"].get(architecture)]
 
 
-def downloads(wanted, releases, machine, mirror=""):
+def downloads(wanted, releases, architecture, mirror=""):
     """For each wanted release its archive's URL and checksum, and the file names of its programs.
 
     The first version that has a checksum is taken.
     """
-    architecture = ARCHITECTURES.get(machine, machine)
     found = []
     for name in wanted:
         release = releases[name]

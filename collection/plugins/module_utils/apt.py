@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 #: How long to wait for another process that holds a lock of apt or dpkg.
 LOCK_SECONDS = 300
@@ -93,7 +94,7 @@ def install(packages, attempts=ATTEMPTS):
         options, said = (), ""
         for attempt in range(attempts):
             if attempt:
-                time.sleep(PAUSE_SECONDS)
+                pause(PAUSE_SECONDS)
                 if "sources could not be read" in said:
                     options = stack.enter_context(_readable_sources())
                 # The lists may be older than the package, or not there at all. It fails if any repository is broken;

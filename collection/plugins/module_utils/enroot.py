@@ -10,11 +10,10 @@ PACKAGES = ("enroot", "enroot+caps")
 #: Where a user's containers, downloads and temporary files are.
 PATHS = ("ENROOT_RUNTIME_PATH", "ENROOT_CACHE_PATH", "ENROOT_DATA_PATH", "ENROOT_TEMP_PATH")
 
+#: The first line of ours.
 HEAD = "# Written whole by hyperpod-lifecycle (role containers) on each run.\n"
 
 _SETTING = re.compile(r"^\s*([A-Za-z_]+)[ \t=]+(.*?)\s*$")
-#: What enroot takes over from its file; of everything else it says nothing.
-_NAME = re.compile(r"ENROOT_[A-Z_]+|(MELLANOX|NVIDIA)_\w+|SSL_CERT_(DIR|FILE)|(all|no|http|https)_proxy")
 
 
 def wanted_version(there, checksums, version, older):
@@ -77,19 +76,3 @@ def is_good(text, disk):
     return not disk or all(
         found[name].startswith(disk.rstrip("/") + "/") for name in ("ENROOT_DATA_PATH", "ENROOT_TEMP_PATH")
     )
-
-
-def configuration(values):
-    """An enroot.conf. ValueError names what Enroot would not read."""
-    for name, value in values.items():
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name} is no setting of Enroot")
-        if "\n" in str(value):
-            raise ValueError(f"the value of {name} has more than one line")
-    width = max(map(len, values))
-    return HEAD + "".join(f"{name:{width}} {_text(value)}\n" for name, value in sorted(values.items()))
-
-
-def _text(value):
-    """YAML's yes and no are Enroot's too."""
-    return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value

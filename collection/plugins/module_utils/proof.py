@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container image made of this node's own files, so that a proof needs no registry. Standard library only."""
+"""Run containers of an image made of this node's own files, which needs no registry. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import os
 import re
 import tarfile
 
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import leftovers
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 
+SECONDS = 120
 #: What runs in it, a shell for those that need one, and a file that a container must show.
 PROGRAM, SHELL = "/usr/bin/cat", "/bin/sh"
 MARK = "/etc/hyperpod-proof"
@@ -63,3 +65,67 @@ def squashed(text, folder):
 def as_user(user, *command):
     """The command as this user; what they have set for the client does not count."""
     return ["runuser", "--user", user, "--", "env", "--chdir=/", "HOME=/nonexistent", *command]
+
+
+def prove_docker(users):
+    """Run a container as each user. Fault if one cannot."""
+    image, text = leftovers.own_name("proof"), f"proof {os.getpid()}"
+    remove_left_images()
+    try:
+        status, _out, err = run(["docker", "import", "-", image], SECONDS, archive(text))
+        if status:
+            raise Fault(f"Docker does not run a container: docker import: {err}")
+        for user in users:
+            command = ["docker", "run", "--rm", "--pull=never", "--network=none", image, PROGRAM, MARK]
+            status, out, err = run(as_user(user, *command), SECONDS)
+            if status or out != text:
+                raise Fault(f"Docker does not run a container: docker run as {user} ends with {status}: {err or out}")
+    finally:
+        _remove_image(image)
+
+
+def remove_left_images():
+    """Remove images and containers of Docker that killed runs have left."""
+    _status, out, _err = run(["docker", "images", "--format={{.Repository}}"], SECONDS)
+    for image in set(out.split()):
+        if leftovers.is_left(image, "proof"):
+            _remove_image(image)
+
+
+def _remove_image(image):
+    """Remove an image, and what a killed run has made of it."""
+    _status, out, _err = run(["docker", "ps", "--all", "--quiet", f"--filter=ancestor={image}"], SECONDS)
+    if out.split():
+        run(["docker", "rm", "--force", *out.split()], SECONDS)
+    run(["docker", "rmi", "--force", image], SECONDS)
+
+
+def prove_enroot(users):
+    """Start a container as each user. Fault if one cannot."""
+    name, text = leftovers.own_name("proof"), f"proof {os.getpid()}"
+    with leftovers.own_folder("proof") as folder:
+        os.chmod(folder, 0o755)  # noqa: S103 the user reads it
+        image = squashed(text, folder)
+        for user in users:
+            remove_left_containers(user)
+            _start(user, image, name, text)
+
+
+def _start(user, image, name, text):
+    """Fault unless this user can start it."""
+    try:
+        for verb, words in (("create", ("--name", name, image)), ("start", (name, PROGRAM, MARK))):
+            status, out, err = run(as_user(user, "enroot", verb, *words), SECONDS)
+            if status or (verb == "start" and out != text):
+                said = f"enroot {verb} as {user} ends with {status}: {err or out}"
+                raise Fault(f"Enroot does not start a container: {said}")
+    finally:
+        run(as_user(user, "enroot", "remove", "--force", name), SECONDS)
+
+
+def remove_left_containers(user):
+    """Remove containers of this user's Enroot that killed runs have left."""
+    _status, out, _err = run(as_user(user, "enroot", "list"), SECONDS)
+    for name in out.split():
+        if leftovers.is_left(name, "proof"):
+            run(as_user(user, "enroot", "remove", "--force", name), SECONDS)

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: history moves between two databases in steps; a kill amid them loses or doubles no row.
 """Take the accounting's history from the database that slurmdbd.conf names to another one."""
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ options:
     type: dict
     required: true
   server:
-    description: Where the wanted database is, as for M(hyperpod.lifecycle.external_database).
+    description: Where the wanted database is, as for M(hyperpod.lifecycle.database_external).
     type: dict
     required: true
   socket:

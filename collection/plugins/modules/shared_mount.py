@@ -1,5 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.posix.mount: a server that does not answer would hang it, and what it writes would stay in fstab
+# unproven.
 """Mount a shared file system, and prove that it can be used."""
 
 from __future__ import annotations

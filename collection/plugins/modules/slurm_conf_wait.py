@@ -1,5 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.wait_for: the agent's file is complete when it names all controllers, and what the agent manages
+# is compared over a run.
 """Read the agent's slurm.conf, and wait until it is this cluster's."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: a restore refuses what would lose data, and a killed one is completed by the next.
 """Give a cluster the accounting database and the state of a backup."""
 
 from __future__ import annotations

@@ -1,33 +1,43 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let a running slurmctld have settings that it lacks."""
+# Not a handler with ansible.builtin.command: a killed run forgets it. What slurmctld has can be asked, and what it has
+# read since which moment is known.
+"""Let a running slurmctld read its files, and send them to the nodes."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurmctld_reload
-short_description: Let a running slurmctld have the settings of a block
+short_description: Let a running slurmctld read changed files and send them to the nodes
 description:
-  - A slurmctld that does not run is left alone; it reads its files when it starts. So is one that stands by for another
-    controller, which is seen to there; it reads its files when it takes over.
-  - One that runs is asked what it has. If that differs it is told to read its files and to send them to the nodes, and
-    is restarted if that was not enough. Jobs go on meanwhile.
+  - A slurmctld that does not run is left alone; it reads its files when it starts. Jobs go on meanwhile.
+  - With O(block) a slurmctld that runs is asked what it has of these settings. If that differs it is told to read its
+    files, and is restarted if that was not enough. One that stands by for another controller is left alone; it reads
+    its files when it takes over.
+  - With O(files) it is told to if one of them is younger than its process and than the last time that this module has
+    done it. So a run that is killed in between leaves it to the next one.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The file that C(slurm.conf) includes.
+    description: The file that C(slurm.conf) includes, with O(block).
     type: path
-    required: true
   block:
     description: Whose settings in it.
     type: str
-    required: true
+  files:
+    description: Files that slurmctld must have read. Those that are missing do not count.
+    type: list
+    elements: path
   prefix:
     description: Where Slurm is installed.
     type: path
     required: true
+  stamp:
+    description: A file whose age says when O(files) were last read, whatever files.
+    type: path
+    default: /var/lib/hyperpod-lifecycle/slurm-sent
   wait_seconds:
-    description: How long to wait until slurmctld answers again.
+    description: How long to wait until slurmctld answers.
     type: int
     default: 60
 attributes:
@@ -41,11 +51,16 @@ EXAMPLES = r"""
     path: /opt/slurm/etc/accounting.conf
     block: accounting
     prefix: /opt/slurm
+
+- name: Send plugstack.conf to the nodes
+  hyperpod.lifecycle.slurmctld_reload:
+    files: [/opt/slurm/etc/plugstack.conf]
+    prefix: /opt/slurm
 """
 
 RETURN = r"""
 differing:
-  description: What slurmctld did not have.
+  description: Settings that slurmctld did not have, or files that it had not read.
   type: list
   elements: str
   returned: success
@@ -59,6 +74,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, writing
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import changed_at, look, outdated
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.5
@@ -80,7 +97,7 @@ def until(command, seconds):
 
 
 def stands_by(scontrol):
-    """Is this a controller that reads its files when it takes over?"""
+    """Whether this is a controller that reads its files when it takes over."""
     answer, name = run([scontrol, "ping"], COMMAND_SECONDS)[1], socket.gethostname()
     if slurm.another_in_charge(answer, name):
         return True
@@ -88,41 +105,74 @@ def stands_by(scontrol):
     return slurm.ping(answer, name)[0] == "backup" and run([scontrol, "show", "config"], COMMAND_SECONDS)[0] != 0
 
 
+def reload_settings(params, scontrol, check_mode):
+    """The settings of the block that slurmctld did not have."""
+    if stands_by(scontrol):
+        return []
+    seconds, path = params["wait_seconds"], Path(params["path"])
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    settings = accounting.block_settings(text, params["block"])
+    differing = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
+    if differing and not check_mode:
+        # Nodes get the files with this. A run that is killed before slurmctld has the settings does it again.
+        until([scontrol, "reconfigure"], seconds)
+        if accounting.differing(settings, until([scontrol, "show", "config"], seconds)):
+            # Older ones take a new accounting storage over only when they start.
+            status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
+            if status:
+                raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
+        left = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
+        if left:
+            raise Fault(f"slurmctld has been restarted and still has another {', '.join(left)}")
+    return differing
+
+
+def reload_files(params, scontrol, unit, check_mode):
+    """The files that slurmctld had not read."""
+    stamp = Path(params["stamp"])
+    last = stamp.stat().st_mtime if stamp.exists() else 0
+    young = [file for file in params["files"] if os.path.exists(file) and changed_at(file) > last]
+    if not outdated(unit, young):
+        return []
+    if not check_mode:
+        begin = time.time()
+        until([scontrol, "reconfigure"], params["wait_seconds"])
+        make_folder(stamp.parent)
+        with writing(stamp):
+            stamp.touch()
+            # What was written while slurmctld read is for the next time.
+            os.utime(stamp, (begin, begin))
+    return young
+
+
 def main():
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "block": {"type": "str", "required": True},
+            "path": {"type": "path"},
+            "block": {"type": "str"},
+            "files": {"type": "list", "elements": "path"},
             "prefix": {"type": "path", "required": True},
+            "stamp": {"type": "path", "default": "/var/lib/hyperpod-lifecycle/slurm-sent"},
             "wait_seconds": {"type": "int", "default": 60},
         },
+        required_together=[("path", "block")],
+        required_one_of=[("block", "files")],
+        mutually_exclusive=[("block", "files")],
         supports_check_mode=True,
     )
-    if run(["systemctl", "is-active", "--quiet", "slurmctld"], COMMAND_SECONDS)[0] != 0:
+    unit, params = look("slurmctld"), module.params
+    if unit.get("ActiveState") != "active":
         module.exit_json(changed=False, differing=[], msg="slurmctld does not run")
-    scontrol = os.path.join(module.params["prefix"], "bin", "scontrol")
-    if stands_by(scontrol):
-        module.exit_json(changed=False, differing=[], msg="this controller stands by")
-    seconds, path = module.params["wait_seconds"], Path(module.params["path"])
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    settings = accounting.block_settings(text, module.params["block"])
+    scontrol = os.path.join(params["prefix"], "bin", "scontrol")
     try:
-        differing = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
-        if differing and not module.check_mode:
-            # Nodes get the files with this. A run that is killed before slurmctld has the settings does it again.
-            until([scontrol, "reconfigure"], seconds)
-            if accounting.differing(settings, until([scontrol, "show", "config"], seconds)):
-                # Older ones take a new accounting storage over only when they start.
-                status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
-                if status:
-                    raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
-            left = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
-            if left:
-                raise Fault(f"slurmctld has been started anew and still has another {', '.join(left)}")
+        if params["files"] is None:
+            differing = reload_settings(params, scontrol, module.check_mode)
+        else:
+            differing = reload_files(params, scontrol, unit, module.check_mode)
     except Fault as fault:
         module.fail_json(msg=str(fault))
-    said = f"slurmctld has another {', '.join(differing)}" if differing else "slurmctld has them all"
+    said = f"slurmctld has an older {', '.join(differing)}" if differing else "slurmctld has them all"
     module.exit_json(changed=bool(differing), differing=differing, msg=said)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: of several slurmdbd one alone may create the tables, which a lock in the database decides.
 """Let one slurmdbd alone fill an empty database."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ description:
 author: hyperpod-lifecycle maintainers
 options:
   server:
-    description: Where the database is, as for M(hyperpod.lifecycle.external_database).
+    description: Where the database is, as for M(hyperpod.lifecycle.database_external).
     type: dict
     required: true
   database:

@@ -1,5 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.systemd_service: systemctl refuses to mask a unit in /etc/systemd/system, where the image has
+# Slurm's.
 """Mask systemd units, also those whose file is in /etc."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_what_is_served_is_what_the_settings_name(tmp_path: Path) -> None:
             assert f"Package: {name}\n" in shown
             assert f"Version: {version}-1\n" in shown
             assert "fake_enroot" in shown
-    for version, digest in settings["containers_pyxis_checksums"].items():
+    for version, digest in settings["containers_pyxis_checksums"]["all"].items():
         source = (files / f"pyxis/v{version}.tar.gz").read_bytes()
         assert downloads.sha256(source) == digest
         with tarfile.open(fileobj=BytesIO(source)) as archive:

@@ -1,0 +1,125 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: an image without a registry, containers as several users, and what killed runs have left would be a dozen
+# tasks on each run.
+"""Run a container, to see whether an engine can."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: container_verify
+short_description: Verify that Docker, Enroot or Pyxis works, as root and as ordinary users
+description:
+  - Docker and Enroot run a container. Its image is made of this node's own C(cat) and C(sh) and their libraries, so
+    that it needs no registry. It and the container are removed again, and so is what killed runs have left of them.
+  - Pyxis must be loaded by the Slurm in use. Where this node has the cluster's configuration, C(srun --help) must name
+    its options as well. On a node that gets it from the controller, and whose controller does not name the plugin yet,
+    RV(note) says so.
+  - Nothing of the node changes, so that this is no change.
+author: hyperpod-lifecycle maintainers
+options:
+  engine:
+    description: What is tried.
+    type: str
+    choices: [docker, enroot, pyxis]
+    required: true
+  users:
+    description: Ordinary users who must be able to do it as well.
+    type: list
+    elements: str
+    default: []
+  plugin:
+    description: The plugin of Pyxis.
+    type: path
+  prefix:
+    description: Where Slurm is.
+    type: path
+  slurm_conf:
+    description: The C(slurm.conf) of a controller, or empty on a node that gets it from one.
+    type: str
+    default: ""
+  fetched:
+    description: Where other nodes have what they have got.
+    type: path
+    default: /run/slurm/conf/slurm.conf
+attributes:
+  check_mode:
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Verify Docker
+  hyperpod.lifecycle.container_verify:
+    engine: docker
+    users: [ubuntu]
+
+- name: Verify Pyxis
+  hyperpod.lifecycle.container_verify:
+    engine: pyxis
+    users: [ubuntu]
+    plugin: /usr/local/lib/slurm/spank_pyxis.so
+    prefix: /opt/slurm
+"""
+
+RETURN = r"""
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import proof, pyxis
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+
+
+def prove_pyxis(params, users):
+    """A note; Fault if Slurm does not load the plugin, or if srun on a controller lacks its options."""
+    said = pyxis.loads(params["plugin"], params["prefix"])
+    if said:
+        raise Fault(f"the Slurm in use does not load {params['plugin']}: {said}")
+    note = ""
+    for user in users:
+        if not os.path.exists(params["slurm_conf"] or params["fetched"]):
+            break
+        said = pyxis.missing_option(proof.as_user(user, f"{params['prefix']}/bin/srun", "--help"))
+        if said and params["slurm_conf"]:
+            raise Fault(f"srun does not have Pyxis' options for {user}: {said}")
+        if said:
+            note = (
+                "the controller does not name Pyxis to this node yet; on the controller: "
+                "hyperpod-lifecycle apply --tags containers"
+            )
+    return note
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "engine": {"type": "str", "choices": ["docker", "enroot", "pyxis"], "required": True},
+            "users": {"type": "list", "elements": "str", "default": []},
+            "plugin": {"type": "path"},
+            "prefix": {"type": "path"},
+            "slurm_conf": {"type": "str", "default": ""},
+            "fetched": {"type": "path", "default": "/run/slurm/conf/slurm.conf"},
+        },
+        required_if=[("engine", "pyxis", ("plugin", "prefix"))],
+    )
+    engine, users, note = module.params["engine"], ["root", *module.params["users"]], ""
+    try:
+        if engine == "docker":
+            proof.prove_docker(users)
+        elif engine == "enroot":
+            proof.prove_enroot(users)
+        else:
+            note = prove_pyxis(module.params, users)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(changed=False, note=note, msg=note or f"{engine} works for {', '.join(users)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not community.mysql: it needs a Python driver on the node. The password must not be in arguments, and a server that
+# still starts is waited for.
+"""A database outside of the cluster, as slurmdbd needs it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: database_external
+short_description: A database outside of the cluster, as slurmdbd needs it
+description:
+  - Proves that the server can be reached, that it is the right one, and that it lets the account in with the rights
+    that slurmdbd needs; each failure has its own message. Then makes the database, if it is not there. Nothing else is
+    changed on the server, and nobody is given rights.
+  - With TLS the chain of the server's certificate and the name in it are verified.
+author: hyperpod-lifecycle maintainers
+options:
+  server:
+    description: Where it is.
+    type: dict
+    required: true
+    suboptions:
+      socket:
+        description: The socket of a server on this node, where we are root.
+        type: path
+      host:
+        description: Its name.
+        type: str
+      port:
+        description: Its port.
+        type: int
+        default: 3306
+      user:
+        description: The account.
+        type: str
+      password_file:
+        description: The file that holds the account's password.
+        type: path
+      tls:
+        description: Whether to insist on TLS.
+        type: bool
+        default: true
+      ca:
+        description: The authorities that may have signed its certificate.
+        type: path
+  database:
+    description: The database.
+    type: str
+    required: true
+  wait_seconds:
+    description: How long to wait for the server.
+    type: int
+    default: 30
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Make the database
+  hyperpod.lifecycle.database_external:
+    server:
+      host: otter.c0ffee.us-west-2.rds.amazonaws.com
+      user: slurm
+      password_file: /etc/hyperpod-lifecycle/secrets/slurmdbd-external
+      ca: /opt/slurm/etc/slurmdbd-ca.pem
+    database: slurm_acct_db
+"""
+
+RETURN = r"""
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import re
+import shutil
+import ssl
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
+
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?")
+#: What the service's API allows, and what slurmdbd can write into its statements without quotes.
+DATABASE = re.compile(r"(?![0-9]+$)[A-Za-z0-9_$]{1,64}")
+
+
+def check_words(server, database):
+    """Fault for what cannot be meant, or cannot be written into slurmdbd.conf."""
+    if not HOST.fullmatch(server["host"]):
+        raise Fault(f"the database's host {server['host']!r} is no host name; a port is a setting of its own")
+    reason = accounting.unfit(server["user"])
+    if reason:
+        raise Fault(f"the database's user {server['user']!r} cannot stand in slurmdbd.conf: {reason}")
+    if not DATABASE.fullmatch(database):
+        raise Fault(f"the database's name {database!r}: letters, digits, _ and $ are allowed, at most 64")
+
+
+def check_ca(path):
+    """Fault if there is no certificate."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+    except OSError as error:  # ssl.SSLError is one
+        raise Fault(
+            f"accounting_external_ca: {path} holds no certificates ({error.strerror or error}); put the bundle of the "
+            "database's authority there. Without TLS the password and all records could be read on the way, which "
+            "accounting_external_tls: false allows"
+        ) from error
+
+
+def see_to(server, database, seconds, check):
+    """Was, or in check mode would be, the database made? And what there is to say of the account."""
+    server.connect(seconds)
+    missing, elsewhere = accounting.rights((row[0] for row in server.ask("SHOW GRANTS")), database)
+    user = server.server["user"]
+    if missing:
+        name = identifier(database)
+        raise Fault(
+            f"{user} on {server.name} lacks rights on the database {database}: {', '.join(missing)}. As the server's "
+            f"administrator: GRANT ALL PRIVILEGES ON {name}.* TO '{user}'@'%'"
+        )
+    absent = not server.has(database)
+    if absent and not check:
+        # Another controller may do the same at this moment.
+        server.ask(f"CREATE DATABASE IF NOT EXISTS {identifier(database)}")
+    note = f"the database's account {user} has rights beyond {database}; slurmdbd needs none of them"
+    return absent, note if elsewhere else ""
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "server": SERVER,
+            "database": {"type": "str", "required": True},
+            "wait_seconds": {"type": "int", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    wanted, database, seconds = module.params["server"], module.params["database"], module.params["wait_seconds"]
+    try:
+        check_words(wanted, database)
+        if wanted["tls"]:
+            check_ca(wanted["ca"])
+        if module.check_mode and not (Path(wanted["password_file"]).exists() and shutil.which("mariadb")):
+            # A real run has both by then.
+            module.exit_json(changed=True, note="", msg="the password or MariaDB's client is not there yet")
+        server = MariaDB(wanted)
+        module.no_log_values.add(server.password)
+        changed, note = see_to(server, database, seconds, module.check_mode)
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(changed=changed, note=note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not community.mysql: it needs a Python driver on the node. The password is read from its file and is in no argument.
+"""Slurm's database and its account in the local MariaDB."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: database_local
+short_description: Slurm's database and its account in the local MariaDB
+description:
+  - Speaks with the server as root over its Unix socket. No password is needed for that, and none is sent; what the
+    server is told of the account's password is the hash that it stores.
+  - root can log in over the socket only. Accounts of root on other hosts and anonymous accounts are dropped.
+  - The account has all privileges on the one database and none on others. Nothing in the database is ever changed.
+author: hyperpod-lifecycle maintainers
+options:
+  socket:
+    description: The server's socket.
+    type: path
+    required: true
+  database:
+    description: The database.
+    type: str
+    required: true
+  user:
+    description: The account, at localhost.
+    type: str
+    required: true
+  password_file:
+    description: The file that holds the account's password.
+    type: path
+    required: true
+  wait_seconds:
+    description: How long to wait for the server.
+    type: int
+    default: 30
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Make the database
+  hyperpod.lifecycle.database_local:
+    socket: /run/mysqld/mysqld.sock
+    database: slurm_acct_db
+    user: slurm
+    password_file: /etc/hyperpod-lifecycle/secrets/slurmdbd
+"""
+
+RETURN = r"""
+statements:
+  description: What the server was told, or in check mode would be, without passwords.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import re
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import MariaDB, quote, read_password
+
+
+def statements(server, database, user, password_hash):
+    """All that is missing."""
+    out = accounting.account_statements(
+        server.ask("SELECT User, Host, Priv FROM mysql.global_priv"), user, password_hash
+    )
+    if not server.has(database):
+        out.append(f"CREATE DATABASE `{database}`")
+    who = f"{quote(user)}@'localhost'"
+    fresh = any(line.startswith(f"CREATE USER {who}") for line in out)
+    grants = [] if fresh else [row[0] for row in server.ask(f"SHOW GRANTS FOR {who}")]
+    if not accounting.granted(grants, database):
+        out.append(f"GRANT ALL PRIVILEGES ON {accounting.grant(database)} TO {who}")
+    return out
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "socket": {"type": "path", "required": True},
+            "database": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "password_file": {"type": "path", "required": True, "no_log": False},
+            "wait_seconds": {"type": "int", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    for key in ("database", "user"):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,31}", wanted[key]):
+            module.fail_json(msg=f"{key} {wanted[key]}: a letter, then letters, digits and underscores, at most 32")
+    file = Path(wanted["password_file"])
+    if module.check_mode and not (file.exists() and Path(wanted["socket"]).exists()):
+        module.exit_json(changed=True, statements=[], msg="MariaDB or the password is not there yet")
+    try:
+        password = read_password(file)
+        module.no_log_values.add(password)
+        server = MariaDB.local(wanted["socket"])
+        version = server.connect(wanted["wait_seconds"])
+        if "MariaDB" not in version:
+            raise Fault(f"the server behind {wanted['socket']} is {version} and no MariaDB")
+        hashed = accounting.native_hash(password)
+        todo = statements(server, wanted["database"], wanted["user"], hashed)
+        if todo and not module.check_mode:
+            server.ask(*todo)
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(changed=bool(todo), statements=[line.replace(hashed, "…") for line in todo])
+
+
+if __name__ == "__main__":
+    main()

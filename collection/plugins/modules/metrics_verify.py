@@ -1,0 +1,144 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.uri: exporters and the collector's counters are polled together until deliveries are seen.
+"""Metrics from exporters to the receiver."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: metrics_verify
+short_description: Prove that exporters answer and that a collector delivers
+description:
+  - Asks every exporter until it answers, then the collector for its own metrics until it has delivered something and
+    lost nothing meanwhile. Says which one does not, and the last words of its journal.
+author: hyperpod-lifecycle maintainers
+options:
+  exporters:
+    description: The exporters to ask.
+    type: list
+    elements: dict
+    required: true
+    options:
+      unit:
+        description: The unit, without suffix.
+        type: str
+        required: true
+      url:
+        description: Where its metrics are.
+        type: str
+        required: true
+      metric:
+        description: Prefix of a metric to look for; RV(seen) says whether it was found.
+        type: str
+        default: ""
+  collector:
+    description: What the collector is.
+    type: str
+    choices: [prometheus, otel]
+    required: true
+  unit:
+    description: The collector's unit.
+    type: str
+    required: true
+  url:
+    description: Where its own metrics are.
+    type: str
+    required: true
+  recent_seconds:
+    description: How old the newest delivered sample may be.
+    type: int
+    required: true
+  wait_seconds:
+    description: How long to wait, for all together.
+    type: int
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Do metrics arrive?
+  hyperpod.lifecycle.metrics_verify:
+    exporters: [{unit: hyperpod-node-exporter, url: "http://127.0.0.1:9100/metrics"}]
+    collector: prometheus
+    unit: hyperpod-metrics-agent
+    url: http://127.0.0.1:9095/metrics
+    recent_seconds: 60
+    wait_seconds: 90
+"""
+
+RETURN = r"""
+seen:
+  description: For each unit with O(exporters[].metric), whether its metrics have it.
+  type: dict
+  returned: success
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.metrics import Delivery, fetch
+
+POLL_SECONDS = 0.5
+
+
+def answer(unit, url, deadline):
+    """Its metrics, as soon as there are any."""
+    while True:
+        try:
+            return fetch(url)
+        except (OSError, ValueError) as error:
+            if time.monotonic() > deadline:
+                raise Fault(f"{unit} does not answer on {url}: {error}; {journal(unit)}") from error
+        time.sleep(POLL_SECONDS)
+
+
+def deliver(params, deadline):
+    """Wait until the collector delivers."""
+    delivery = Delivery(params["collector"], params["recent_seconds"])
+    while True:
+        text = answer(params["unit"], params["url"], deadline)
+        if delivery.works(text, time.time()):
+            return
+        if time.monotonic() > deadline:
+            lost = delivery.losing(text)
+            what = f"has lost {lost:.0f} samples" if lost else "has delivered nothing"
+            raise Fault(f"{params['unit']} {what} within {params['wait_seconds']} s; {journal(params['unit'])}")
+        time.sleep(POLL_SECONDS)
+
+
+def main():
+    """Entry point."""
+    exporter = {
+        "unit": {"type": "str", "required": True},
+        "url": {"type": "str", "required": True},
+        "metric": {"type": "str", "default": ""},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "exporters": {"type": "list", "elements": "dict", "required": True, "options": exporter},
+            "collector": {"type": "str", "choices": ["prometheus", "otel"], "required": True},
+            "unit": {"type": "str", "required": True},
+            "url": {"type": "str", "required": True},
+            "recent_seconds": {"type": "int", "required": True},
+            "wait_seconds": {"type": "int", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    if module.check_mode:
+        module.exit_json(changed=False, seen={})
+    deadline = time.monotonic() + params["wait_seconds"]
+    try:
+        texts = {each["unit"]: answer(each["unit"], each["url"], deadline) for each in params["exporters"]}
+        deliver(params, deadline)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    seen = {each["unit"]: each["metric"] in texts[each["unit"]] for each in params["exporters"] if each["metric"]}
+    module.exit_json(changed=False, seen=seen)
+
+
+if __name__ == "__main__":
+    main()

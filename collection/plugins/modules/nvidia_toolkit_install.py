@@ -1,0 +1,100 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.apt: the version that the image has of one package decides those of the other three.
+"""NVIDIA's container toolkit where there is a GPU."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_toolkit_install
+short_description: Install NVIDIA's container toolkit where there is a GPU
+description:
+  - Its four packages in one version. The version that the image has comes before O(version), and nothing becomes older.
+  - A node without an NVIDIA device or without its driver has no use for it; RV(msg) says which.
+author: hyperpod-lifecycle maintainers
+options:
+  version:
+    description: The version where the image has none, as apt knows it.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Install the toolkit
+  hyperpod.lifecycle.nvidia_toolkit_install:
+    version: 1.18.1-1
+"""
+
+RETURN = r"""
+wanted:
+  description: Whether this node has a use for it.
+  type: bool
+  returned: success
+packages:
+  description: Its packages.
+  type: list
+  elements: str
+  returned: success
+missing:
+  description: What was missing, with its version.
+  type: list
+  elements: str
+  returned: success
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import glob
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import apt, nvidia
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+
+DEVICES = "/dev/nvidia[0-9]*"
+VENDORS = "/sys/bus/pci/devices/*/vendor"
+NVIDIA = "0x10de"
+DRIVER = "/proc/driver/nvidia/version"
+
+
+def has_device():
+    """Is there an NVIDIA device, with or without a driver?"""
+    for path in glob.glob(VENDORS):
+        with open(path, encoding="ascii") as file:
+            if file.read().strip() == NVIDIA:
+                return True
+    return bool(glob.glob(DEVICES))
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(argument_spec={"version": {"type": "str", "required": True}}, supports_check_mode=True)
+    devices = has_device()
+    reason = nvidia.reason(devices, os.path.exists(DRIVER))
+    if reason:
+        note = f"{reason}, so NVIDIA's container toolkit is left out" if devices else ""
+        module.exit_json(changed=False, wanted=False, packages=[], missing=[], note=note, msg=reason)
+    missing = nvidia.plan(apt.versions(nvidia.PACKAGES), module.params["version"], apt.older)
+    try:
+        if missing and not module.check_mode:
+            apt.install(missing)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    said = ", ".join(missing) or "none"
+    module.exit_json(
+        changed=bool(missing),
+        wanted=True,
+        packages=list(nvidia.PACKAGES),
+        missing=missing,
+        note="",
+        msg=f"missing packages: {said}",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: which mount is a disk of this node, and whether one is still to come, is polled in one task.
+"""The one disk for all container data of a node."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: scratch_disk_find
+short_description: Find the disk for container data
+description:
+  - The first of O(paths) at which a disk is mounted, and the root disk if there is none. A folder that is only there, a
+    network file system, a file system in memory and one that is mounted read-only are no disks.
+  - Where O(unit) exists, which mounts the first path, its end is waited for. It changes nothing.
+author: hyperpod-lifecycle maintainers
+options:
+  paths:
+    description: Where disks may be mounted, the best first.
+    type: list
+    elements: path
+    required: true
+  root_path:
+    description: The folder for container data on the root disk.
+    type: path
+    required: true
+  unit:
+    description: The unit that mounts the first of O(paths).
+    type: str
+    required: true
+  wait_seconds:
+    description: How long to wait for it.
+    type: int
+    default: 120
+  shared_paths:
+    description: Where a shared file system may be mounted, for what all nodes may have in common.
+    type: list
+    elements: path
+    default: []
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Where does container data go?
+  hyperpod.lifecycle.scratch_disk_find:
+    paths: [/opt/dlami/nvme, /opt/sagemaker]
+    root_path: /var/lib/hyperpod-scratch
+    unit: dlami-nvme.service
+"""
+
+RETURN = r"""
+folder:
+  description: The mount point, or O(root_path).
+  type: str
+  returned: success
+root:
+  description: Whether it is the root disk.
+  type: bool
+  returned: success
+shared:
+  description: The first of O(shared_paths) at which a shared file system is mounted; empty if there is none.
+  type: str
+  returned: success
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import os
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import scratch
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import look
+
+POLL_SECONDS = 0.5
+MOUNTINFO = Path("/proc/self/mountinfo")
+
+
+def usable(path):
+    """Is a disk that can be written mounted here?"""
+    mountinfo = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    # What is asked of the file system itself is asked of none that could hang.
+    return scratch.is_disk(mountinfo, path) and not os.statvfs(path).f_flag & os.ST_RDONLY
+
+
+def settled(unit, seconds):
+    """The state of the unit, once it is no longer at work."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = scratch.state(look(unit, scratch.PROPERTIES))
+        if found != "waiting" or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL_SECONDS)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "paths": {"type": "list", "elements": "path", "required": True},
+            "root_path": {"type": "path", "required": True},
+            "unit": {"type": "str", "required": True},
+            "wait_seconds": {"type": "int", "default": 120},
+            "shared_paths": {"type": "list", "elements": "path", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    paths, unit = [os.path.realpath(path) for path in module.params["paths"]], module.params["unit"]
+    limit = 0 if module.check_mode else module.params["wait_seconds"]
+    found = settled(unit, limit)
+    disks = [path for path in paths if usable(path)]
+    notes = [scratch.excuse(unit, paths[0], found, limit)] if paths[0] not in disks else []
+    # A node that has no disk for it is as it was meant to be.
+    if not disks and any(notes):
+        root = os.statvfs("/")
+        size, free = (scratch.gibibytes(root.f_frsize * blocks) for blocks in (root.f_blocks, root.f_bavail))
+        notes.append(f"container data is on the root disk, which has {size} ({free} free)")
+    folder = disks[0] if disks else module.params["root_path"]
+    mountinfo = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    shared = next((path for path in module.params["shared_paths"] if scratch.is_shared(mountinfo, path)), "")
+    note = "; ".join(filter(None, notes))
+    said = f"container data goes to {folder}"
+    module.exit_json(changed=False, folder=folder, root=not disks, shared=shared, note=note, msg=said)
+
+
+if __name__ == "__main__":
+    main()

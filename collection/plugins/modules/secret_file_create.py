@@ -1,0 +1,84 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.copy with a lookup: the password would pass through arguments and temporary files of Ansible.
+"""A password that is made on the node once and kept."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: secret_file_create
+short_description: A file with a random password, made once and kept
+description:
+  - The file is root's and 0600 from birth, its folder 0700. The password never leaves the file; other modules are told
+    where it is.
+  - A password that is there stays for ever. Its owner and mode are corrected.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The file.
+    type: path
+    required: true
+  length:
+    description: How many letters and digits a new password has.
+    type: int
+    default: 40
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Make a password once
+  hyperpod.lifecycle.secret_file_create:
+    path: /etc/hyperpod-lifecycle/secrets/slurmdbd
+"""
+
+RETURN = r""" # """
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.accounting import ALPHABET, PASSWORD
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, write_owned
+
+
+def make(path, length):
+    """All of it or nothing."""
+    make_folder(path.parent, 0o700)
+    password = "".join(secrets.choice(ALPHABET) for _ in range(length))
+    write_owned(path, password + "\n", os.geteuid(), os.getegid(), 0o600)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={"path": {"type": "path", "required": True}, "length": {"type": "int", "default": 40}},
+        supports_check_mode=True,
+    )
+    path = Path(module.params["path"])
+    if not os.path.lexists(path):
+        if not module.check_mode:
+            try:
+                make(path, module.params["length"])
+            except Fault as fault:
+                module.fail_json(msg=str(fault))
+        module.exit_json(changed=True)
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or not PASSWORD.fullmatch(path.read_text(encoding="utf-8").rstrip("\n")):
+        module.fail_json(
+            msg=f"{path} does not hold a password of at least 16 letters and digits; if it is not needed, delete it "
+            "and run again: a new one is made and entered everywhere"
+        )
+    changed = (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) != (0, 0, 0o600)
+    if changed and not module.check_mode:
+        os.chmod(path, 0o600)
+        os.chown(path, 0, 0)
+    module.exit_json(changed=changed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: the identity in slurmctld's state file is compared with that in the database.
+"""Compare the cluster's number in slurmctld's state with the database's."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_cluster_id_check
+short_description: Do slurmctld's state and the accounting database speak of one cluster?
+description:
+  - slurmctld refuses to start with CLUSTER ID MISMATCH if its state has another number than the database, which happens
+    if it ran before accounting was set up. The module says so, and what to do, before it happens.
+author: hyperpod-lifecycle maintainers
+options:
+  slurm_conf:
+    description: Where C(ClusterName) and C(StateSaveLocation) are.
+    type: path
+    required: true
+  database:
+    description: The accounting database.
+    type: str
+    required: true
+  server:
+    description: Where it is, as for M(hyperpod.lifecycle.database_external); or C(socket) alone, for one on this node.
+    type: dict
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Compare
+  hyperpod.lifecycle.slurm_cluster_id_check:
+    slurm_conf: /opt/slurm/etc/slurm.conf
+    database: slurm_acct_db
+    server:
+      socket: /run/mysqld/mysqld.sock
+"""
+
+RETURN = r"""
+since:
+  description: From when on the database knew the cluster, in seconds since the epoch; 0 if it does not yet.
+  type: int
+  returned: success
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
+
+
+def known(server, database, cluster):
+    """The cluster's number in the database, or None, and since when it is there."""
+    schema, name = quote(database), quote(cluster)
+    table = f"SELECT 1 FROM information_schema.columns WHERE table_schema = {schema}"  # noqa: S608 quoted
+    if not server.ask(f"{table} AND table_name = 'cluster_table' AND column_name = 'id'"):
+        return None, 0
+    where = f"{identifier(database)}.cluster_table WHERE name = {name} AND deleted = 0"
+    found = server.ask(f"SELECT id, creation_time FROM {where}")  # noqa: S608 quoted
+    return tuple(map(int, found[0])) if found else (None, 0)
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "slurm_conf": {"type": "path", "required": True},
+            "database": {"type": "str", "required": True},
+            "server": SERVER,
+        },
+        supports_check_mode=True,
+    )
+    conf = Path(module.params["slurm_conf"])
+    server = module.params["server"]
+    # In check mode what a real run makes first may not be there yet.
+    if module.check_mode and not all(
+        Path(each).exists() for each in (conf, server["socket"] or server["password_file"])
+    ):
+        module.exit_json(since=0, msg="slurm.conf or the database is not there yet")
+    text = conf.read_text(encoding="utf-8", errors="replace")
+    found = {key.lower(): value for key, value in slurm.parameters(text)}
+    cluster = found.get("clustername", "").lower()
+    state = Path(found.get("statesavelocation", "/var/spool"))
+    file = state / "clustername"
+    try:
+        number = accounting.cluster_id(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else None
+        stored, since = known(MariaDB(server), module.params["database"], cluster)
+        said = accounting.id_mismatch(state, cluster, number, stored)
+        if said:
+            raise Fault(said)
+    except (Fault, OSError) as fault:
+        module.fail_json(msg=str(fault))
+    module.exit_json(since=since)
+
+
+if __name__ == "__main__":
+    main()

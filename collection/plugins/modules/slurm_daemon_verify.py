@@ -1,0 +1,252 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: the node's state in Slurm, the unit and the log are watched together until jobs would start.
+"""Wait until a Slurm daemon does its work, and say why it does not."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_daemon_verify
+short_description: Wait until this node's Slurm daemon does its work
+description:
+  - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach it.
+  - That a controller does not answer yet, or does not know this node yet, is not a fault of this node,
+    nor that a backup controller waits for the primary's state.
+    systemd and the daemon go on trying. The module says so in RV(note) and succeeds.
+  - Everything else is a fault, with the last lines of the daemon's journal and log in the message.
+author: hyperpod-lifecycle maintainers
+options:
+  daemon:
+    description: The unit of the daemon, without suffix.
+    type: str
+    required: true
+  node_type:
+    description: What this node is.
+    type: str
+    choices: [controller, login, compute]
+    required: true
+  controllers:
+    description: Addresses of the controllers, primary first.
+    type: list
+    elements: str
+    required: true
+  address:
+    description: This node's own address, to tell it from the other controllers.
+    type: str
+    required: true
+  port:
+    description: The controllers' port (C(SlurmctldPort)).
+    type: int
+    required: true
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    default: /opt/slurm
+  log_dir:
+    description: Where the daemon writes its log.
+    type: path
+    default: /var/log/slurm
+  wait_seconds:
+    description: How long to wait.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Wait until slurmd is registered
+  hyperpod.lifecycle.slurm_daemon_verify:
+    daemon: slurmd
+    node_type: compute
+    controllers: [10.20.0.5]
+    address: 10.20.1.10
+    port: 6817
+"""
+
+RETURN = r"""
+state:
+  description: V(ready), V(not_registered), V(controller_silent) or V(standby_down).
+  type: str
+  returned: success
+note:
+  description: One sentence for the summary; empty when the node is ready and there is nothing to say.
+  type: str
+  returned: success
+"""
+
+import os
+import re
+import socket
+import time
+from contextlib import suppress
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import another_in_charge, node_state, ping
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
+
+READY = "ready"
+NOT_REGISTERED = "not_registered"
+SILENT = "controller_silent"
+STANDBY = "standby_down"
+BROKEN = "broken"
+POLL_SECONDS = 0.25
+CONNECT_SECONDS = 2
+LINES = 12
+
+
+class Watch:
+    """One look after another at a daemon."""
+
+    def __init__(self, module):
+        self.module = module
+        self.daemon = module.params["daemon"]
+        self.controllers = module.params["controllers"]
+        self.port = module.params["port"]
+        self.name = socket.gethostname().split(".")[0]
+
+    def run(self, *command):
+        """Exit status and all output of a command."""
+        status, out, err = self.module.run_command(list(command))
+        return status, (out + err).strip()
+
+    def scontrol(self, *arguments):
+        """Ask Slurm through the node's own configuration."""
+        return self.run(os.path.join(self.module.params["prefix"], "bin", "scontrol"), *arguments)
+
+    def active(self):
+        """Whether systemd says that the daemon runs."""
+        return self.run("systemctl", "is-active", "--quiet", self.daemon)[0] == 0
+
+    def unstarted(self):
+        """Why systemd could not even start the daemon's program; empty if it could. Its own codes begin at 200."""
+        status = self.run("systemctl", "show", "--property=ExecMainStatus", "--value", self.daemon)[1]
+        return (
+            f"systemd cannot start {self.daemon} (status {status})" if status.isdigit() and int(status) >= 200 else ""
+        )
+
+    def accepting(self):
+        """How many controllers accept a connection."""
+        count = 0
+        for address in self.controllers:
+            with suppress(OSError):
+                socket.create_connection((address, self.port), timeout=CONNECT_SECONDS).close()
+                count += 1
+        return count
+
+    def unheard(self, accepting, answer):
+        """Nobody has told a command what it asked for: is that a fault of this node?"""
+        unstarted = self.unstarted()
+        if unstarted:
+            return BROKEN, unstarted
+        # A standby accepts connections and tells nothing, which is all there is until the primary comes.
+        silent = accepting < len(self.controllers)
+        return (SILENT if silent else BROKEN), answer or "Slurm's commands do not work here though a controller answers"
+
+    def controller(self):
+        """Is this controller up, as Slurm itself sees it?"""
+        if not self.active():
+            return BROKEN, "slurmctld does not run"
+        try:
+            socket.create_connection((self.module.params["address"], self.port), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            return BROKEN, f"slurmctld does not listen on port {self.port}: {error}"
+        _status, answer = self.scontrol("ping")
+        role, state = ping(answer, self.name)
+        if state == "UP":
+            return READY, self.unlike() if another_in_charge(answer, self.name) else ""
+        # It waits for the primary's first sign of life in the shared StateSaveLocation, and that may come later.
+        return (STANDBY if role == "backup" else BROKEN), answer
+
+    def unlike(self):
+        """What to say if a standby would take over with other settings; empty if it has the same."""
+        _status, config = self.scontrol("show", "config")
+        if re.search(r"^HASH_VAL\s*=\s*Different", config, re.MULTILINE):
+            return f"slurm.conf, or a file it includes, is not the same on {self.name} as on the controller in charge"
+        return ""
+
+    def login(self):
+        """Do Slurm's commands work here?"""
+        status, answer = self.scontrol("ping")
+        if status == 0 and "UP" in answer:
+            return READY, ""
+        return self.unheard(self.accepting(), answer)
+
+    def compute(self):
+        """Has slurmd registered with a controller?"""
+        accepting = self.accepting()
+        if not accepting:
+            unstarted = self.unstarted()
+            return (BROKEN, unstarted) if unstarted else (SILENT, "")
+        status, answer = self.scontrol("--oneliner", "show", "node", self.name)
+        if status != 0:
+            if f"{self.name} not found" not in answer:
+                return self.unheard(accepting, answer)
+            unstarted = self.unstarted()
+            return (BROKEN, unstarted) if unstarted else (NOT_REGISTERED, answer)
+        if not self.active():
+            return BROKEN, f"slurmd does not run though the controller knows {self.name}"
+        base, flags = node_state(answer)
+        if "INVALID_REG" in flags:
+            return BROKEN, f"the controller refused this node's registration: {answer}"
+        if "NOT_RESPONDING" in flags or base == "UNKNOWN":
+            return BROKEN, f"the controller waits for this node to answer (state {base}, {sorted(flags)})"
+        return READY, ""
+
+    def look(self):
+        """State and what was said, by node type."""
+        return getattr(self, self.module.params["node_type"])()
+
+    def last_words(self):
+        """The end of the daemon's journal and of its log file, for the error."""
+        _status, journal = self.run(
+            "journalctl", "--unit", self.daemon, "--lines", str(LINES), "--no-pager", "--output", "cat"
+        )
+        words = f"journal of {self.daemon}:\n{journal}"
+        path = os.path.join(self.module.params["log_dir"], self.daemon + ".log")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                words += "\n{}:\n{}".format(path, "".join(file.readlines()[-LINES:]).rstrip())
+        return words
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "daemon": {"type": "str", "required": True},
+            "node_type": {"type": "str", "choices": ["controller", "login", "compute"], "required": True},
+            "controllers": {"type": "list", "elements": "str", "required": True},
+            "address": {"type": "str", "required": True},
+            "port": {"type": "int", "required": True},
+            "prefix": {"type": "path", "default": "/opt/slurm"},
+            "log_dir": {"type": "path", "default": "/var/log/slurm"},
+            "wait_seconds": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(state=READY, note="")
+    watch = Watch(module)
+    limit = module.params["wait_seconds"]
+    deadline = time.monotonic() + limit
+    state, said = watch.look()
+    # That the controller does not know this node is its last word: on a scale-up it learns of it minutes later.
+    while state in (SILENT, STANDBY, BROKEN) and time.monotonic() < deadline:
+        pause(POLL_SECONDS)
+        state, said = watch.look()
+    where = ", ".join(f"{address}:{watch.port}" for address in watch.controllers)
+    if state == BROKEN:
+        module.fail_json(msg=f"{watch.daemon} does not work after {limit} s: {said}; {watch.last_words()}")
+    note = {
+        READY: said,
+        NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
+        STANDBY: f"the backup slurmctld on {watch.name} waits until the primary has written to StateSaveLocation",
+        SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
+    }[state]
+    module.exit_json(state=state, note=note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.lineinfile: wildcards are replaced by the files they stand for, and expanded again on each run.
+"""Name SPANK plugins one by one in plugstack.conf."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_plugstack_include
+short_description: Replace wildcard includes of a plugstack.conf by the files they stand for
+description:
+  - Configless nodes receive C(plugstack.conf) but not the folder it includes, so a wildcard there stands for nothing.
+  - The wildcard is kept as a comment and expanded again on each run.
+author: hyperpod-lifecycle maintainers
+options:
+  path:
+    description: The C(plugstack.conf); where there is none, and no O(include), there is nothing to do.
+    type: path
+    required: true
+  include:
+    description: A file that must be included, in absolute form; empty if there is none.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Name the SPANK plugins
+  hyperpod.lifecycle.slurm_plugstack_include:
+    path: /opt/slurm/etc/plugstack.conf
+"""
+
+RETURN = r""" # """
+
+import glob
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import expand_includes
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={"path": {"type": "path", "required": True}, "include": {"type": "str", "default": ""}},
+        supports_check_mode=True,
+    )
+    path, include = module.params["path"], module.params["include"]
+    if not os.path.exists(path) and not include:
+        module.exit_json(changed=False, msg=f"no {path}")
+    before = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
+    # A relative pattern is relative to the folder of the file.
+    folder = os.path.dirname(path)
+    after = expand_includes(before, lambda pattern: sorted(glob.glob(os.path.join(folder, pattern))))
+    if include and f"include {include}" not in after.splitlines():
+        after += f"include {include}\n"
+    changed = replace(module, path, before, after, None if os.path.exists(path) else 0o644)
+    module.exit_json(changed=changed, diff=difference(path, before, after))
+
+
+if __name__ == "__main__":
+    main()

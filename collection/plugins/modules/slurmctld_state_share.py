@@ -1,0 +1,223 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# No builtin: the state moves once, under a lock of all controllers, and a kill leaves one of the two whole.
+"""One slurmctld state for all controllers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurmctld_state_share
+short_description: Let slurmctld have its state in a folder that all controllers share
+description:
+  - C(StateSaveLocation) stays what C(slurm.conf) says and becomes a link to the shared state, so that nothing the agent
+    manages is touched, and slurmctld cannot start with another state while the shared folder is not mounted.
+  - The first controller to come makes the shared state, out of its own if it has one. A lock in the shared folder makes
+    the others wait meanwhile. A run that is killed at any moment leaves nothing that the next one cannot finish.
+  - State of another cluster, and of this node if there is a shared one already, is never taken or left silently. It is
+    an error before any change, unless a setting says what to do. Nothing is ever deleted.
+author: hyperpod-lifecycle maintainers
+options:
+  slurm_conf:
+    description: Where C(StateSaveLocation) may be set.
+    type: path
+    required: true
+  default_location:
+    description: C(StateSaveLocation) if C(slurm.conf) does not set it.
+    type: path
+    required: true
+  shared_dir:
+    description: The shared folder.
+    type: path
+    required: true
+  cluster:
+    description: The cluster's name.
+    type: str
+    required: true
+  arn:
+    description: Its ARN, which tells it from an older one of the same name.
+    type: str
+    required: true
+  node:
+    description: This node, for those who wait for its lock.
+    type: str
+    required: true
+  owner:
+    description: Slurm's user.
+    type: str
+    required: true
+  adopt_state_of:
+    description: The ARN of another cluster whose state this one goes on with; V(unknown) for state without a name.
+    type: str
+    default: ''
+  set_aside_state_of:
+    description: Likewise, and its state is kept under another name.
+    type: str
+    default: ''
+  set_aside_local_state:
+    description: This node's own state is kept under another name, and the shared one used.
+    type: bool
+    default: false
+  wait_seconds:
+    description: How long to wait for the lock, and how long the work may take then.
+    type: int
+    default: 300
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Share slurmctld's state
+  hyperpod.lifecycle.slurmctld_state_share:
+    slurm_conf: /opt/slurm/etc/slurm.conf
+    default_location: /var/spool/slurmctld
+    shared_dir: /fsx
+    cluster: demo
+    arn: arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl
+    node: controller-machine-1 (10.20.0.5)
+    owner: slurm
+"""
+
+RETURN = r"""
+location:
+  description: C(StateSaveLocation).
+  type: str
+  returned: success
+folder:
+  description: The cluster's shared folder.
+  type: str
+  returned: success
+state:
+  description: Where the state is.
+  type: str
+  returned: success
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import os
+import pwd
+import re
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import refusal
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state import LOCK, SharedState, lock
+
+STOP_SECONDS = 120
+#: Where the public sample scripts have a cluster's shared files.
+BELOW = "aws/hyperpod"
+
+
+def location(slurm_conf, default, shared_dir):
+    """StateSaveLocation, which must be a folder of slurmctld alone, and this node's own."""
+    found = {key.lower(): value for key, value in slurm.parameters(slurm_conf)}
+    path = os.path.normpath(found.get("statesavelocation", default))
+    if not re.fullmatch(r"/[^/]+/[^/]+/.+", path):
+        raise Fault(f"StateSaveLocation={path} in slurm.conf is no folder of slurmctld alone; name a folder below it")
+    if f"{path}/".startswith(shared_dir.rstrip("/") + "/"):
+        raise Fault(
+            f"StateSaveLocation={path} in slurm.conf lies in the shared folder {shared_dir} already, so somebody else "
+            "sees to it; set controllers_enabled: false"
+        )
+    return path
+
+
+def stop_slurmctld():
+    """It must not write while its state moves."""
+    status, _out, err = run(["systemctl", "stop", "slurmctld"], STOP_SECONDS)
+    if status:
+        raise Fault(f"systemctl stop slurmctld: {err}; {journal('slurmctld')}")
+
+
+def settle(shared, who, wishes, seconds):
+    """Do what is left to do, with the lock. What has been done."""
+    os.makedirs(shared.folder, exist_ok=True)
+    with lock(os.path.join(shared.folder, LOCK), who, seconds):
+        # The one that had the lock before may have done it all.
+        steps = shared.steps(**wishes)
+        if shared.link in steps:
+            stop_slurmctld()
+        for step in steps:
+            step()
+    return shared.said
+
+
+def told(function, seconds):
+    """The result of a function in a child with a limit; its Fault comes back as one."""
+
+    def answer():
+        try:
+            return ["result", function()]
+        except Fault as fault:
+            return ["fault", str(fault)]
+
+    kind, value = limited(answer, seconds)
+    if kind == "fault":
+        raise Fault(value)
+    return value
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "slurm_conf": {"type": "path", "required": True},
+            "default_location": {"type": "path", "required": True},
+            "shared_dir": {"type": "path", "required": True},
+            "cluster": {"type": "str", "required": True},
+            "arn": {"type": "str", "required": True},
+            "node": {"type": "str", "required": True},
+            "owner": {"type": "str", "required": True},
+            "adopt_state_of": {"type": "str", "default": ""},
+            "set_aside_state_of": {"type": "str", "default": ""},
+            "set_aside_local_state": {"type": "bool", "default": False},
+            "wait_seconds": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    seconds, conf = wanted["wait_seconds"], Path(wanted["slurm_conf"])
+    folder = os.path.join(wanted["shared_dir"], BELOW, wanted["cluster"])
+    if module.check_mode and not (conf.exists() and os.path.isdir(wanted["shared_dir"])):
+        module.exit_json(
+            changed=True, location=wanted["default_location"], folder=folder, state="", note="", msg="not there yet"
+        )
+    wishes = {
+        "adopt": wanted["adopt_state_of"],
+        "set_aside": wanted["set_aside_state_of"],
+        "set_aside_local": wanted["set_aside_local_state"],
+    }
+    try:
+        user = pwd.getpwnam(wanted["owner"])
+        text = conf.read_text(encoding="utf-8", errors="replace")
+        local = location(text, wanted["default_location"], wanted["shared_dir"])
+        shared = SharedState(folder, local, wanted["cluster"], wanted["arn"], user.pw_uid, user.pw_gid)
+        steps = told(lambda: [step.__name__ for step in shared.steps(**wishes)], seconds)
+        said = []
+        if steps and not module.check_mode:
+            said = told(lambda: settle(shared, wanted["node"], wishes, seconds), 2 * seconds + STOP_SECONDS)
+    except KeyError as error:
+        module.fail_json(msg=f"there is no user {error}; this role expects a HyperPod Slurm image")
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    except OSError as error:
+        said = refusal(error.filename or folder, error)
+        module.fail_json(msg=f"{said}; then: hyperpod-lifecycle apply --tags controllers")
+    module.exit_json(
+        changed=bool(steps),
+        location=local,
+        folder=folder,
+        state=shared.state,
+        note="; ".join(said),
+        msg=", ".join(steps),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Not ansible.builtin.user: it moves a home while processes use it, and a kill amid the copy loses files.
+"""Put users' homes on shared storage."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: user_home_set
+short_description: Put users' homes on shared storage
+description:
+  - The home of each user that has an account on this node is the one that O(users) names, else O(root)C(/<name>). It is
+    made if it is missing, the home of the image is copied into it, and it is entered in C(/etc/passwd).
+  - A home that O(users) does not name and that is not on the node's own disk stays where it is, unless O(move) is set.
+  - All that is known beforehand to be wrong, such as a home where no file system is mounted, ends the module before it
+    changes anything.
+  - Any number of nodes may do this at once. Nothing is overwritten or deleted. Lines of C(.ssh/authorized_keys) are
+    merged. The old home stays as it is, but for a file C(.hyperpod-lifecycle-home) that says where it was copied to.
+  - Files of the old home that differ from those of the same name in the new one are not copied, and RV(note) says so.
+  - Of a home that is on other storage than the node's own disk only C(.ssh) is copied.
+  - If root is squashed, everything is done as the user.
+author: hyperpod-lifecycle maintainers
+options:
+  root:
+    description: The folder of the homes that O(users) does not name; empty leaves those where they are.
+    type: str
+    default: ""
+  users:
+    description:
+      - The users, each with C(name), with C(home) if it must be there, and with C(uid) if the account must have that
+        number; more is not looked at.
+    type: list
+    elements: dict
+    required: true
+  storage:
+    description: Paths of shared file systems. A home below one of them is not on the node's own disk, mounted or not.
+    type: list
+    elements: str
+    default: []
+  move:
+    description: Move homes that are not on the node's own disk to O(root) too.
+    type: bool
+    default: false
+  limit_seconds:
+    description: How long one step of one user may take.
+    type: int
+    default: 300
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Put the home of ubuntu on shared storage
+  hyperpod.lifecycle.user_home_set:
+    root: /fsx
+    users:
+      - name: ubuntu
+"""
+
+RETURN = r"""
+note:
+  description: What there is to say in the summary; empty if there is nothing.
+  type: str
+  returned: success
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import homes
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.homes import AGAIN, Fault, Home
+
+MOUNT_FIRST = "mount it first: hyperpod-lifecycle apply --tags fsx, or correct"
+
+
+class Plan:
+    """What is to be done for the users, and what is wrong beforehand."""
+
+    def __init__(self, wanted):
+        self.root, self.move, self.limit = wanted["root"], wanted["move"], wanted["limit_seconds"]
+        self.storage = wanted["storage"]
+        self.homes, self.faults, self.unmounted, self.notes = [], [], [], []
+        passwd = homes.read_accounts()
+        accounts = {user["name"]: homes.account(passwd, user["name"]) for user in wanted["users"]}
+        for user in wanted["users"]:
+            if accounts[user["name"]] is not None:
+                self.add(user, accounts[user["name"]])
+        absent = [name for name, account in accounts.items() if account is None]
+        if absent:
+            self.notes.append(f"no account on this node for {', '.join(absent)}, so no home either")
+
+    def add(self, user, account):
+        """One user that has an account."""
+        declared = user.get("home") or ""
+        target = self.target(account, declared)
+        if not target:
+            return
+        uid = user.get("uid", account.uid)
+        if uid != account.uid:
+            self.faults.append(
+                f"{account.name} has uid {account.uid} on this node, and the list of users says {uid}; give the "
+                f"account that uid, or remove it, {AGAIN}"
+            )
+            return
+        home = Home(account, target, self.limit)
+        if target != account.home or not home.look()["usable"]:
+            fault = homes.storage_fault(target, self.limit)
+            if fault:
+                where = f"the home of {account.name} in the list of users" if declared else "homes_root"
+                self.unmounted.append(f"{account.name} gets no home at {target}: {fault}; {MOUNT_FIRST} {where}")
+                return
+        self.homes.append(home)
+
+    def target(self, account, declared):
+        """Where a home must be; empty to leave it alone."""
+        if declared:
+            return os.path.normpath(declared)
+        if not self.root:
+            return ""
+        target = os.path.normpath(os.path.join(self.root, account.name))
+        if target == account.home or self.move or not homes.stays(account.home, self.storage, self.limit):
+            return target
+        self.notes.append(f"{account.name}: the home stays at {account.home}; homes_move moves it to {target}")
+        return account.home
+
+
+def is_right(home):
+    """Is there nothing to do for a home?"""
+    found = home.look()
+    return home.account.home == home.target and found["usable"] and not found["pending"]
+
+
+def main():
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "str", "default": ""},
+            "users": {"type": "list", "elements": "dict", "required": True},
+            "storage": {"type": "list", "elements": "str", "default": []},
+            "move": {"type": "bool", "default": False},
+            "limit_seconds": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    plan, faults, changed = None, [], []
+    try:
+        plan = Plan(module.params)
+    except Fault as fault:
+        module.fail_json(msg=str(fault))
+    if plan.faults or (plan.unmounted and not module.check_mode):
+        module.fail_json(msg="; ".join(plan.faults + plan.unmounted))
+    for home in plan.homes:
+        try:
+            if module.check_mode:
+                done, note = not is_right(home), ""
+            else:
+                done, note = home.make()
+        except Fault as fault:
+            faults.append(str(fault))
+            continue
+        changed += [home] if done else []
+        plan.notes += [note] if note else []
+    if faults:
+        module.fail_json(msg="; ".join(faults), changed=bool(changed))
+    # Only seen where a task takes a change for a failure, as the proof does.
+    wrong = [f"not right: the home of {home.name} at {home.target}" for home in changed] + plan.unmounted
+    said = (
+        {"msg": f"{'; '.join(wrong)}; correct it: hyperpod-lifecycle apply --tags homes"}
+        if module.check_mode and wrong
+        else {}
+    )
+    module.exit_json(changed=bool(changed or plan.unmounted), note="; ".join(plan.notes), **said)
+
+
+if __name__ == "__main__":
+    main()
