@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Attributes that modules of this collection have in common."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """What the attributes mean; each module says how far it supports them."""
+
+    DOCUMENTATION = r"""
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return whether it would change something, without changing it.
+  diff_mode:
+    description: Returns what it has changed, or would change, in diff mode.
+"""
