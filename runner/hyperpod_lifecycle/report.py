@@ -92,6 +92,8 @@ class Report:
     concerns: list[Concern] = field(default_factory=list)
     changed_tasks: list[Task] = field(default_factory=list)
     failed_tasks: list[FailedTask] = field(default_factory=list)
+    #: what this node lacks of what the code assumes about nodes, after a failed concern; see assumptions.py
+    assumptions: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)  #: digest of each file that the run read
     summary: str = ""  #: the run's last line
 
@@ -181,6 +183,7 @@ class Report:
             yield f"failed: {first}"
             yield from (f"    {line}" for line in quoted)
         yield from (f"note: {note}" for note in self._notes() if one_line(note) not in self.summary)
+        yield from (f"does not hold on this node: {assumption}" for assumption in self.assumptions)
 
     def differences(self, now: Mapping[str, str]) -> Iterable[str]:
         """How the files that a run would read `now` differ; a file that was copied or moved as it is does not."""

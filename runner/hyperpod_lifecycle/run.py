@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperpod_lifecycle import __version__, causes, inputs, lock, processes, users
+from hyperpod_lifecycle import __version__, assumptions, causes, inputs, lock, processes, users
 from hyperpod_lifecycle.environment import SYSTEM_PATH, clean_environment, only, umask
 from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Problem
 from hyperpod_lifecycle.events import Events
@@ -198,6 +198,12 @@ class _Run:
                 ExitCode.TIMEOUT: f"see what it waited for{see}, then {again}, with a higher --timeout if need be",
             }.get(error.exit_code, again)
             report.end(error.exit_code, one_line(str(error).replace(*self._own_names)), remedy)
+            if error.exit_code == ExitCode.FAILED:
+                report.assumptions = [
+                    f"{found.id}: {found.claim}"
+                    for found in assumptions.probe(self.paths)
+                    if found.verdict == assumptions.DOES_NOT_HOLD
+                ]
         elif isinstance(error, OSError) and error.errno in REFUSED:
             what = ": ".join(
                 filter(None, [causes.explain(str(error)), str(error.filename or self.paths.run_dir), error.strerror])
