@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: accounting_move
-short_description: Take the accounting's history to another database
+short_description: Migrate accounting history to another database
 description:
-  - Does nothing if C(slurmdbd.conf) is not there or names the wanted database. If it names another one the history
-    would seem lost, so that is refused, unless O(move) says that the history is to go along.
-  - Then slurmdbd is stopped, the old database is written to a file and loaded into the wanted one, and the rows of all
-    tables are compared. C(slurmdbd.conf) is written afterwards by another task, so a run that is killed does it again.
-  - What the wanted database had before is written to a file first; one that knows clusters which the old one does not
-    know is never touched. The old database stays as it is.
+  - Does nothing if C(slurmdbd.conf) is missing or names the wanted database. If it names another one the module fails,
+    because the history would appear lost, unless O(move) is set.
+  - Then slurmdbd is stopped, the old database is dumped and loaded into the wanted one, and the rows of all tables are
+    compared. Another task writes C(slurmdbd.conf) afterwards, so a run that is killed migrates again.
+  - The previous content of the wanted database is dumped first. A database that has clusters that the old one does not
+    have is never changed. The old database is kept.
 author: hyperpod-lifecycle maintainers
 options:
   conf:
@@ -22,23 +22,23 @@ options:
     type: path
     required: true
   settings:
-    description: What it is to have, of which C(StorageHost) and C(StorageLoc) count.
+    description: Wanted settings of C(slurmdbd.conf), of which C(StorageHost) and C(StorageLoc) are used.
     type: dict
     required: true
   server:
-    description: Where the wanted database is, as for M(hyperpod.lifecycle.database_external).
+    description: Connection to the database, as for M(hyperpod.lifecycle.database_external).
     type: dict
     required: true
   socket:
-    description: The socket of the database on this node.
+    description: Socket of the database on this node.
     type: path
     required: true
   folder:
-    description: Where the files are kept.
+    description: Directory of the dumps.
     type: path
     required: true
   move:
-    description: Whether the history is to go along.
+    description: Whether to migrate the history.
     type: bool
     required: true
 attributes:
@@ -47,7 +47,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Take the history along
+- name: Migrate accounting history
   hyperpod.lifecycle.accounting_move:
     conf: /opt/slurm/etc/slurmdbd.conf
     settings:
@@ -65,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The dumps.
+  description: Paths of the dumps.
   type: list
   elements: str
   returned: success

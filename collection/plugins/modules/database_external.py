@@ -8,48 +8,48 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: database_external
-short_description: A database outside of the cluster, as slurmdbd needs it
+short_description: Create the external database
 description:
-  - Proves that the server can be reached, that it is the right one, and that it lets the account in with the rights
-    that slurmdbd needs; each failure has its own message. Then makes the database, if it is not there. Nothing else is
-    changed on the server, and nobody is given rights.
-  - With TLS the chain of the server's certificate and the name in it are verified.
+  - Verifies that the server can be reached, that its certificate is valid, and that the user can log in with the
+    privileges that slurmdbd needs. Each failure has its own message. Then creates the database if it is missing.
+    Nothing else on the server is changed, and no privileges are granted.
+  - With TLS, the chain of the server's certificate and the name in it are verified.
 author: hyperpod-lifecycle maintainers
 options:
   server:
-    description: Where it is.
+    description: Connection to the server.
     type: dict
     required: true
     suboptions:
       socket:
-        description: The socket of a server on this node, where we are root.
+        description: Socket of a server on this node, used as root.
         type: path
       host:
-        description: Its name.
+        description: Host name.
         type: str
       port:
-        description: Its port.
+        description: TCP port.
         type: int
         default: 3306
       user:
-        description: The account.
+        description: Database user.
         type: str
       password_file:
-        description: The file that holds the account's password.
+        description: File with the password of the user.
         type: path
       tls:
-        description: Whether to insist on TLS.
+        description: Whether to require TLS.
         type: bool
         default: true
       ca:
-        description: The authorities that may have signed its certificate.
+        description: File with the CA certificates that may have signed the server's certificate.
         type: path
   database:
-    description: The database.
+    description: Name of the database.
     type: str
     required: true
   wait_seconds:
-    description: How long to wait for the server.
+    description: Seconds to wait for the server.
     type: int
     default: 30
 attributes:
@@ -58,7 +58,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make the database
+- name: Create the external database
   hyperpod.lifecycle.database_external:
     server:
       host: otter.c0ffee.us-west-2.rds.amazonaws.com
@@ -70,7 +70,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

@@ -7,32 +7,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: database_local
-short_description: Slurm's database and its account in the local MariaDB
+short_description: Create Slurm's database and its user in the local MariaDB
 description:
-  - Speaks with the server as root over its Unix socket. No password is needed for that, and none is sent; what the
-    server is told of the account's password is the hash that it stores.
-  - root can log in over the socket only. Accounts of root on other hosts and anonymous accounts are dropped.
-  - The account has all privileges on the one database and none on others. Nothing in the database is ever changed.
+  - Connects to the server as root over its Unix socket, which needs no password. Only the hash of the user's password
+    is sent.
+  - root can log in over the socket only. Database users named root at other hosts and anonymous users are dropped.
+  - The user has all privileges on the database and none on others. The data in the database is never changed.
 author: hyperpod-lifecycle maintainers
 options:
   socket:
-    description: The server's socket.
+    description: Socket of the server.
     type: path
     required: true
   database:
-    description: The database.
+    description: Name of the database.
     type: str
     required: true
   user:
-    description: The account, at localhost.
+    description: Database user, at localhost.
     type: str
     required: true
   password_file:
-    description: The file that holds the account's password.
+    description: File with the password of the user.
     type: path
     required: true
   wait_seconds:
-    description: How long to wait for the server.
+    description: Seconds to wait for the server.
     type: int
     default: 30
 attributes:
@@ -41,7 +41,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make the database
+- name: Create the database and its user
   hyperpod.lifecycle.database_local:
     socket: /run/mysqld/mysqld.sock
     database: slurm_acct_db
@@ -51,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 statements:
-  description: What the server was told, or in check mode would be, without passwords.
+  description: Statements that were run, or in check mode would be, without passwords.
   type: list
   elements: str
   returned: success

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: database_password_fetch
-short_description: The password of a database elsewhere
+short_description: Fetch the external database password
 description:
-  - With O(secret_arn) the secret is fetched with the AWS CLI and its password kept in O(path), which is root's and 0600
-    from birth. It goes from the program's output into that file and is nowhere else. A secret that has changed replaces
-    what was kept.
-  - Without, O(path) is a file that somebody has put there for root alone.
-  - The region is the secret's own, from its ARN, and not the cluster's; the CLI knows the partition that it is in.
-  - A password that C(slurmdbd.conf) cannot hold is refused.
+  - With O(secret_arn), the secret is fetched with the AWS CLI and its password stored in O(path), which root owns and
+    which is created with mode 0600. The password is stored nowhere else. If the secret changes, the file is updated.
+  - Without it, O(path) is a file that an administrator has created for root only.
+  - The region is that of the secret's ARN, not the cluster's. The CLI determines the partition.
+  - A password that C(slurmdbd.conf) cannot hold is an error.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The file that holds the password.
+    description: File with the password.
     type: path
     required: true
   secret_arn:
-    description: The secret; either a JSON object with C(password) and perhaps C(username), or the password alone.
+    description:
+      - ARN of the secret, either a JSON object with C(password) and optionally C(username), or the plain password.
     type: str
     default: ""
   aws:
-    description: The AWS CLI, by its path or its name.
+    description: Name or path of the AWS CLI.
     type: str
     default: aws
   wait_seconds:
-    description: How long the CLI may take.
+    description: Seconds to wait for the AWS CLI.
     type: int
     default: 60
 attributes:
@@ -39,7 +39,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Have the database's password
+- name: Fetch the external database password
   hyperpod.lifecycle.database_password_fetch:
     path: /etc/hyperpod-lifecycle/secrets/slurmdbd-external
     secret_arn: arn:aws:secretsmanager:us-west-2:111122223333:secret:otter-db-AbCdEf
@@ -47,7 +47,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 user:
-  description: The account that the secret names; empty if it names none.
+  description: Database user that the secret names. Empty if it names none.
   type: str
   returned: success
 """

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: lustre_efa_enable
-short_description: Let Lustre use EFA where both sides have it
+short_description: Configure Lustre to use EFA if both sides support it
 description:
-  - EFA is used if this node has a working EFA provider, the file system has EFA enabled, and both are in one zone.
-  - Otherwise, and when anything goes wrong, Lustre stays with TCP and the module says why. It never fails.
-  - Once Lustre is mounted nothing is changed any more, because that would take the network from under it.
+  - EFA is used if this node has a working EFA provider, the file system has EFA enabled, and both are in the same
+    Availability Zone.
+  - If a prerequisite is missing, Lustre falls back to TCP and the module reports why. It never fails.
+  - Nothing is changed once Lustre is mounted, because that would disconnect it.
 author: hyperpod-lifecycle maintainers
 options:
   dns_name:
-    description: DNS names of the Lustre file systems; one that can use EFA is enough.
+    description: DNS names of the Lustre file systems. One that supports EFA is enough.
     type: list
     elements: str
     required: true
@@ -25,7 +26,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Use EFA
+- name: Set up EFA for Lustre
   hyperpod.lifecycle.lustre_efa_enable:
     dns_name: [fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com]
 """
@@ -36,7 +37,7 @@ transport:
   type: str
   returned: always
 note:
-  description: Why it is TCP on a node that has EFA; else empty.
+  description: Reason for TCP on a node that has EFA, else empty.
   type: str
   returned: always
 """

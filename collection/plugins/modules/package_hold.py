@@ -10,12 +10,13 @@ DOCUMENTATION = r"""
 module: package_hold
 short_description: Put installed packages on hold
 description:
-  - Every installed package whose name matches a pattern is put on hold. Nothing is taken off hold.
-  - While another process has dpkg's lock the module waits for five minutes, and names that process if that is in vain.
+  - Holds every installed package whose name matches a pattern. Existing holds are kept.
+  - While another process holds dpkg's lock, the module waits for up to five minutes, and then names that process in its
+    error.
 author: hyperpod-lifecycle maintainers
 options:
   name:
-    description: Names of packages; C(*), C(?) and C([…]) stand for what they stand for in a shell.
+    description: Names of packages, as shell patterns with C(*), C(?) and C([…]).
     type: list
     elements: str
     required: true
@@ -27,7 +28,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Keep the kernel for which there is a Lustre module
+- name: Hold the kernel and its Lustre module
   hyperpod.lifecycle.package_hold:
     name: [linux-image-*, lustre-client-modules-*]
 """

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: secret_file_create
-short_description: A file with a random password, made once and kept
+short_description: Create a file with a random password once
 description:
-  - The file is root's and 0600 from birth, its folder 0700. The password never leaves the file; other modules are told
-    where it is.
-  - A password that is there stays for ever. Its owner and mode are corrected.
+  - The file is owned by root and created with mode 0600, its directory with mode 0700. Other modules are passed the
+    path, never the password.
+  - An existing password is kept. Its owner and mode are corrected.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The file.
+    description: File with the password.
     type: path
     required: true
   length:
-    description: How many letters and digits a new password has.
+    description: Number of letters and digits in a new password.
     type: int
     default: 40
 attributes:
@@ -28,7 +28,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make a password once
+- name: Create the database password
   hyperpod.lifecycle.secret_file_create:
     path: /etc/hyperpod-lifecycle/secrets/slurmdbd
 """

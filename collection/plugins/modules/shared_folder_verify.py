@@ -8,31 +8,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: shared_folder_verify
-short_description: Prove that a folder is shared with other nodes, can be written and has locks
+short_description: Verify that a directory is shared, writable and has cluster-wide locks
 description:
-  - The folder must lie on a mounted file system that other nodes can have, with locks that hold on all of them; what
-    the mount's type and options tell is believed. A file is written to disk, locked, found locked, and deleted.
-  - The module changes nothing. Whatever may hang runs in a child process with a limit.
+  - The directory must be on a mounted file system that other nodes can mount, with locks that hold on all of them,
+    judged by the type and options of the mount. A file is written to disk, locked, found locked, and deleted.
+  - The module changes nothing. Operations that may hang run in a child process with a time limit.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The folder.
+    description: Directory to check.
     type: path
     required: true
   trusted:
-    description: Do without the judgement of the mount's type and options.
+    description: Skip the check of the mount's type and options.
     type: bool
     default: false
   user:
-    description: Who writes the file.
+    description: User that writes the file.
     type: str
     default: root
   wait_seconds:
-    description: How long to try.
+    description: Seconds to try.
     type: int
     default: 60
   remedy:
-    description: What the message says at its end where the folder is not shared, or access to it is denied.
+    description: End of the message if the directory is not shared, or access to it is denied.
     type: str
     required: true
 attributes:
@@ -41,7 +41,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Can all controllers use it?
+- name: Verify the shared directory
   hyperpod.lifecycle.shared_folder_verify:
     path: /fsx
     remedy: correct controllers_shared_dir
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 source:
-  description: What is mounted there.
+  description: Source of the mount.
   type: str
   returned: success
 """

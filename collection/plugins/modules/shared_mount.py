@@ -8,43 +8,43 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: shared_mount
-short_description: Mount an FSx file system and prove that it can be written
+short_description: Mount and verify an FSx file system
 description:
-  - V(configured) makes the line in C(/etc/fstab), with systemd's automount; on a kernel without autofs it is mounted
-    at boot instead.
-  - V(mounted) makes the directory if it is missing, waits for the server's name, brings up Lustre's modules and
-    network, mounts, and waits for the proof.
-  - V(proven) changes nothing. The proof is that the path is a mount point of the right source, and that a file whose
+  - V(configured) writes the entry in C(/etc/fstab), with systemd's automount, or mounting at boot if the kernel has no
+    autofs.
+  - V(mounted) creates the directory if it is missing, waits for the server's name, loads Lustre's modules, configures
+    its network, mounts, and verifies.
+  - V(proven) changes nothing. It verifies that the path is a mount point of the right source, and that a file whose
     name is unique to this node can be written to disk there and deleted.
-  - A new line, or one with other options, stays in C(/etc/fstab) only if V(mounted) ends with that proof.
-  - What another attempt cannot heal, such as a mount option that nobody knows, is not tried again.
-  - A file system that is mounted already, by the agent or by an earlier run, is only proven. Nothing of what is mounted
-    is ever changed, remounted or given another owner or mode.
-  - Whatever may hang runs in a child process with a time limit.
+  - A new entry, or one with changed options, stays in C(/etc/fstab) only if V(mounted) succeeds.
+  - Errors that another attempt cannot resolve, such as an unknown mount option, are not retried.
+  - A file system that is mounted already, by the agent or by an earlier run, is only verified. Existing mounts are
+    never changed or remounted, and their owner and mode are kept.
+  - Operations that may hang run in a child process with a time limit.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: Where it is mounted; absolute, and no symbolic link.
+    description: Mount point, an absolute path without symbolic links.
     type: str
     required: true
   kind:
-    description: What it is.
+    description: Type of the file system.
     type: str
     choices: [lustre, openzfs]
     required: true
   dns_name:
-    description: The server's DNS name.
+    description: DNS name of the server.
     type: str
     required: true
   mount_name:
-    description: Lustre's mount name.
+    description: Mount name of a Lustre file system.
     type: str
   export:
-    description: The path that an OpenZFS server exports.
+    description: Path that the OpenZFS server exports.
     type: str
     default: /fsx
   options:
-    description: Options of the mount, without systemd's.
+    description: Mount options, without those for systemd.
     type: list
     elements: str
     default: []
@@ -54,19 +54,19 @@ options:
     choices: [configured, mounted, proven]
     required: true
   resolve_seconds:
-    description: How long to wait until the DNS name has an address.
+    description: Seconds to wait for the DNS name to resolve.
     type: int
     default: 60
   wait_seconds:
-    description: How long to try until the file system is proven.
+    description: Seconds to try until the file system is verified.
     type: int
     default: 180
   attempt_seconds:
-    description: How long one attempt to mount or write may take.
+    description: Seconds that one attempt to mount or write may take.
     type: int
     default: 30
   probe_user:
-    description: Who writes the proof if root is squashed.
+    description: User that writes the test file if root is squashed.
     type: str
     default: ubuntu
 attributes:
@@ -89,12 +89,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 notes:
-  description: Sentences for the summary.
+  description: Notes for the summary.
   type: list
   elements: str
   returned: success
 source:
-  description: What is mounted, as the kernel shows it; empty if nothing is.
+  description: Source of the mount, as the kernel shows it. Empty if nothing is mounted.
   type: str
   returned: success
 """

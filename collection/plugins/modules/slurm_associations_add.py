@@ -7,41 +7,42 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_associations_add
-short_description: The cluster, its accounts and its users in Slurm's accounting
+short_description: Add the cluster, its accounts and its users to Slurm's accounting
 description:
-  - Waits until slurmdbd listens and sacctmgr gets answers; then adds what is missing. Nothing is ever deleted, and
-    accounts and limits that an administrator has given stay.
+  - Waits until slurmdbd listens and sacctmgr gets answers, then adds what is missing. Nothing is deleted, and accounts
+    and limits that an administrator has set are kept.
 author: hyperpod-lifecycle maintainers
 options:
   cluster:
-    description: C(ClusterName).
+    description: Value of C(ClusterName).
     type: str
     required: true
   users:
     description:
-      - Each with C(name), and with C(slurm_account), which becomes the default account. Without, a user is in C(root).
+      - Users, each with C(name) and optionally C(slurm_account), which becomes the default account. Without it, the
+        account is C(root).
     type: list
     elements: dict
     required: true
   hosts:
-    description: Where slurmdbd may listen; one of them must answer. A backup listens only while the first does not.
+    description: Addresses of slurmdbd. One of them must answer. A backup listens only while the first one does not.
     type: list
     elements: str
     required: true
   port:
-    description: Its port.
+    description: Port of slurmdbd.
     type: int
     required: true
   prefix:
-    description: Where Slurm is installed.
+    description: Directory in which Slurm is installed.
     type: path
     required: true
   wait_seconds:
-    description: How long to wait for slurmdbd.
+    description: Seconds to wait for slurmdbd.
     type: int
     default: 60
   log:
-    description: slurmdbd's log, for the message when it does not answer.
+    description: Log of slurmdbd, quoted in the error message.
     type: path
     required: true
 attributes:
@@ -50,7 +51,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Give users their accounts
+- name: Add users
   hyperpod.lifecycle.slurm_associations_add:
     cluster: demo
     users:
@@ -64,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 commands:
-  description: What sacctmgr did, or in check mode would do.
+  description: Commands that sacctmgr ran, or in check mode would run.
   type: list
   elements: str
   returned: success

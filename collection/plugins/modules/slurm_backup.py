@@ -9,25 +9,25 @@ DOCUMENTATION = r"""
 module: slurm_backup
 short_description: Back up the accounting database and slurmctld's state
 description:
-  - Writes a folder below O(dest), named for the cluster and the time, while Slurm goes on. What was written is read
-    again before the backup counts as one. A run that is killed leaves none.
-  - The database is reached as slurmdbd reaches it, so it may be elsewhere.
+  - Writes a directory below O(dest), named after the cluster and the time, while Slurm keeps running. The files are
+    read back before the backup is complete. A run that is killed leaves no backup.
+  - The database is accessed as slurmdbd accesses it, so it may be an external database.
 author: hyperpod-lifecycle maintainers
 options:
   dest:
-    description: A folder, or a prefix such as C(s3://bucket/backups), which the C(aws) command copies to.
+    description: Directory, or an S3 prefix such as C(s3://bucket/backups), to which the C(aws) command copies.
     type: str
     required: true
   cluster_arn:
-    description: Tells clusters of one name apart.
+    description: ARN of the cluster, which distinguishes clusters of the same name.
     type: str
     required: true
   prefix:
-    description: Where Slurm is installed.
+    description: Directory in which Slurm is installed.
     type: path
     default: /opt/slurm
   config_dir:
-    description: Where slurm.conf and slurmdbd.conf are.
+    description: Directory of slurm.conf and slurmdbd.conf.
     type: path
     default: /opt/slurm/etc
 attributes:
@@ -36,7 +36,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Back up
+- name: Back up the cluster
   hyperpod.lifecycle.slurm_backup:
     dest: /fsx/backups
     cluster_arn: arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl
@@ -44,7 +44,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 backup:
-  description: Where the backup is.
+  description: Path or URL of the backup.
   type: str
   returned: success
 """

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_cluster_id_check
-short_description: Do slurmctld's state and the accounting database speak of one cluster?
+short_description: Compare the cluster id in slurmctld's state with the accounting database
 description:
-  - slurmctld refuses to start with CLUSTER ID MISMATCH if its state has another number than the database, which happens
-    if it ran before accounting was set up. The module says so, and what to do, before it happens.
+  - slurmctld refuses to start with CLUSTER ID MISMATCH if the cluster id in its state differs from the database, which
+    happens if it ran before accounting was set up. The module detects this beforehand and describes the remedy.
 author: hyperpod-lifecycle maintainers
 options:
   slurm_conf:
-    description: Where C(ClusterName) and C(StateSaveLocation) are.
+    description: File with C(ClusterName) and C(StateSaveLocation).
     type: path
     required: true
   database:
-    description: The accounting database.
+    description: Name of the accounting database.
     type: str
     required: true
   server:
-    description: Where it is, as for M(hyperpod.lifecycle.database_external); or C(socket) alone, for one on this node.
+    description:
+      - Connection to the database, as for M(hyperpod.lifecycle.database_external), or only C(socket) for a database on
+        this node.
     type: dict
     required: true
 attributes:
@@ -31,7 +33,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Compare
+- name: Compare the cluster id
   hyperpod.lifecycle.slurm_cluster_id_check:
     slurm_conf: /opt/slurm/etc/slurm.conf
     database: slurm_acct_db
@@ -41,7 +43,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 since:
-  description: From when on the database knew the cluster, in seconds since the epoch; 0 if it does not yet.
+  description:
+    - Time at which the cluster was registered in the database, in seconds since the epoch. V(0) if it is not
+      registered.
   type: int
   returned: success
 """

@@ -8,40 +8,40 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_conf_block
-short_description: Settings in a file that the agent's slurm.conf includes
+short_description: Manage settings in a file that slurm.conf includes
 description:
-  - The agent owns C(slurm.conf), so own settings stand in a file that it includes, in a block with a name. The same
-    settings outside of the block, such as those that other scripts have added on each of their runs, are taken out.
-    All else in the file stays.
-  - A setting that C(slurm.conf) itself has is left to it, and RV(note) says so if its value is another one.
-  - The only thing that is ever written to C(slurm.conf) is the line C(Include), if it is missing. Before that is done,
-    what the agent manages is compared.
+  - The agent owns C(slurm.conf), so the settings are written to a file that it includes, in a named block. The same
+    settings outside of the block, such as those that other scripts add on each run, are removed. The rest of the file
+    is kept.
+  - Settings that C(slurm.conf) itself has take precedence. RV(note) lists those with another value.
+  - The only change to C(slurm.conf) is an C(Include) line if it is missing. The module first verifies that the line
+    does not change what the agent manages.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The included file, in the folder of C(slurm.conf).
+    description: Included file, in the directory of C(slurm.conf).
     type: path
     required: true
   slurm_conf:
-    description: The file that includes it.
+    description: File that includes O(path).
     type: path
     required: true
   block:
-    description: Whose settings these are.
+    description: Name of the block.
     type: str
     required: true
   settings:
-    description: Names and values.
+    description: Names and values of the settings.
     type: dict
     required: true
   ours:
     description:
-      - Settings whose value nobody else may have decided, with the values besides the wanted one that may be replaced;
-        another one in either file is an error.
+      - Settings that nothing else may set, each with the values that may be replaced. Any other value, in either file,
+        is an error.
     type: dict
     default: {}
   several:
-    description: Settings of which Slurm takes more than one; those of others stay, in both files.
+    description: Settings that Slurm accepts more than once. Existing ones are kept in both files.
     type: list
     elements: str
     default: []
@@ -53,7 +53,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Tell Slurm where accounting is
+- name: Write the accounting settings
   hyperpod.lifecycle.slurm_conf_block:
     path: /opt/slurm/etc/accounting.conf
     slurm_conf: /opt/slurm/etc/slurm.conf
@@ -67,11 +67,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 settings:
-  description: The settings that the file has; those that C(slurm.conf) itself has are left out.
+  description: Settings in the block, without those that C(slurm.conf) itself has.
   type: dict
   returned: success
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

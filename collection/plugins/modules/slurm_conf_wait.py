@@ -8,24 +8,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_conf_wait
-short_description: Wait for the agent's slurm.conf and read what the agent manages in it
+short_description: Wait for the agent's slurm.conf and read the parameters that the agent manages
 description:
-  - The HyperPod agent writes C(slurm.conf); until it names the controllers of this cluster Slurm must not start.
-  - Addresses are compared whole, so C(10.0.0.1) is not found in C(10.0.0.10).
+  - The HyperPod agent writes C(slurm.conf). Slurm must not start until it names the controllers of this cluster.
+  - Addresses are compared as a whole, so C(10.0.0.1) does not match C(10.0.0.10).
   - With O(unchanged_since) the module fails if a parameter that the agent manages differs from an earlier reading.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The C(slurm.conf) to read.
+    description: C(slurm.conf) to read.
     type: path
     required: true
   controllers:
-    description: Addresses that the C(SlurmctldHost) lines must name. Without any, a file that is missing is no fault.
+    description: Addresses that the C(SlurmctldHost) lines must name. If empty, a missing file is not an error.
     type: list
     elements: str
     required: true
   wait_seconds:
-    description: How long to wait for them.
+    description: Seconds to wait for the addresses.
     type: int
     default: 0
   unchanged_since:
@@ -47,7 +47,7 @@ EXAMPLES = r"""
 RETURN = r"""
 managed:
   description:
-    - The values of every parameter that the agent manages, in the order of the file, and the lines of C(gres.conf).
+    - Values of every parameter that the agent manages, in the order of the file, and the lines of C(gres.conf).
   type: dict
   returned: success
 controllers:
@@ -57,8 +57,8 @@ controllers:
   returned: success
 ports:
   description:
-    - The ports of C(slurmctld) and C(slurmdbd), as these files, those that they include and C(slurmdbd.conf) say them;
-      Slurm's own where they say nothing.
+    - Ports of C(slurmctld) and C(slurmdbd) as set in C(slurm.conf), the files that it includes and C(slurmdbd.conf),
+      else Slurm's defaults.
   type: dict
   returned: success
 hosts:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_daemon_verify
-short_description: Wait until this node's Slurm daemon does its work
+short_description: Wait until this node's Slurm daemon works
 description:
-  - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach it.
-  - That a controller does not answer yet, or does not know this node yet, is not a fault of this node,
-    nor that a backup controller waits for the primary's state.
-    systemd and the daemon go on trying. The module says so in RV(note) and succeeds.
-  - Everything else is a fault, with the last lines of the daemon's journal and log in the message.
+  - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach a
+    controller.
+  - It is not a fault of this node if no controller answers yet, if the controller does not know this node yet, or if a
+    backup controller waits for the primary's state. systemd and the daemon keep trying, and the module succeeds with a
+    RV(note).
+  - Everything else is a fault. The message has the last lines of the daemon's journal and log.
 author: hyperpod-lifecycle maintainers
 options:
   daemon:
-    description: The unit of the daemon, without suffix.
+    description: Unit of the daemon, without suffix.
     type: str
     required: true
   node_type:
-    description: What this node is.
+    description: Type of this node.
     type: str
     choices: [controller, login, compute]
     required: true
@@ -31,23 +32,23 @@ options:
     elements: str
     required: true
   address:
-    description: This node's own address, to tell it from the other controllers.
+    description: Address of this node, which distinguishes it from other controllers.
     type: str
     required: true
   port:
-    description: The controllers' port (C(SlurmctldPort)).
+    description: Port of the controllers (C(SlurmctldPort)).
     type: int
     required: true
   prefix:
-    description: Where Slurm is installed.
+    description: Directory in which Slurm is installed.
     type: path
     default: /opt/slurm
   log_dir:
-    description: Where the daemon writes its log.
+    description: Directory of the daemon's log.
     type: path
     default: /var/log/slurm
   wait_seconds:
-    description: How long to wait.
+    description: Seconds to wait.
     type: int
     default: 60
 attributes:
@@ -71,7 +72,7 @@ state:
   type: str
   returned: success
 note:
-  description: One sentence for the summary; empty when the node is ready and there is nothing to say.
+  description: Note for the summary. Empty if the daemon is ready and needs none.
   type: str
   returned: success
 """

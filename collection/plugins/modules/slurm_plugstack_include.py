@@ -7,18 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_plugstack_include
-short_description: Replace wildcard includes of a plugstack.conf by the files they stand for
+short_description: Expand wildcard includes in plugstack.conf
 description:
-  - Configless nodes receive C(plugstack.conf) but not the folder it includes, so a wildcard there stands for nothing.
+  - Configless nodes receive C(plugstack.conf) but not the directory that it includes, so a wildcard there matches
+    nothing. Each wildcard include is replaced by the files that match it.
   - The wildcard is kept as a comment and expanded again on each run.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The C(plugstack.conf); where there is none, and no O(include), there is nothing to do.
+    description: C(plugstack.conf). If it is missing and O(include) is empty, nothing is done.
     type: path
     required: true
   include:
-    description: A file that must be included, in absolute form; empty if there is none.
+    description: Absolute path of a file that must be included. Empty for none.
     type: str
     default: ""
 attributes:
@@ -29,7 +30,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Name the SPANK plugins
+- name: List SPANK plugins individually
   hyperpod.lifecycle.slurm_plugstack_include:
     path: /opt/slurm/etc/plugstack.conf
 """

@@ -9,37 +9,40 @@ DOCUMENTATION = r"""
 module: slurm_restore
 short_description: Restore the accounting database and slurmctld's state
 description:
-  - Everything is checked before anything changes. What there is now is backed up below O(keep_dir) first, and comes
-    back if the database does not take the backup. Slurm's daemons are stopped meanwhile; jobs on nodes go on.
-  - A run that is killed is to be run again; it begins anew.
+  - Everything is checked before anything changes. The present state is first backed up below O(keep_dir), and is
+    restored if the database does not accept the backup. Slurm's daemons are stopped during the restore. Running jobs
+    continue.
+  - A run that is killed must be run again. It starts fresh.
 author: hyperpod-lifecycle maintainers
 options:
   source:
-    description: A backup, or the place that holds this cluster's; a folder, or a prefix such as C(s3://bucket/backups).
+    description:
+      - A backup, or the location that holds this cluster's backups, as a directory or an S3 prefix such as
+        C(s3://bucket/backups).
     type: str
     required: true
   replace_newer:
-    description: Restore also where jobs since the backup, or other clusters in the database, are lost by it.
+    description: Restore even if newer jobs, or other clusters in the database, are lost.
     type: bool
     default: false
   cluster_arn:
-    description: Tells clusters of one name apart.
+    description: ARN of the cluster, which distinguishes clusters of the same name.
     type: str
     required: true
   keep_dir:
-    description: Where the backup of the present state goes.
+    description: Directory for the backup of the present state.
     type: path
     default: /var/lib/hyperpod-lifecycle/before-restore
   prefix:
-    description: Where Slurm is installed.
+    description: Directory in which Slurm is installed.
     type: path
     default: /opt/slurm
   config_dir:
-    description: Where slurm.conf and slurmdbd.conf are.
+    description: Directory of slurm.conf and slurmdbd.conf.
     type: path
     default: /opt/slurm/etc
   wait_seconds:
-    description: How long each daemon may take to answer afterwards.
+    description: Seconds to wait for each daemon to answer after the restore.
     type: int
     default: 90
 attributes:
@@ -48,7 +51,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Restore
+- name: Restore the newest backup
   hyperpod.lifecycle.slurm_restore:
     source: /fsx/backups
     cluster_arn: arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl
@@ -60,7 +63,7 @@ backup:
   type: str
   returned: success
 kept:
-  description: The backup of what was there before.
+  description: Backup of the state before the restore.
   type: str
   returned: success
 """

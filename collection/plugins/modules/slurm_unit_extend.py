@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_unit_extend
-short_description: A drop-in for the unit of a Slurm daemon
+short_description: Write a drop-in for the unit of a Slurm daemon
 description:
-  - munge comes first, the daemon is started again when it ends, and a configless daemon is told its controllers.
-  - The unit is never edited. Its own C(ExecStart) is kept but for a C(--conf-server) that other scripts have put there,
-    so a changed controller address is applied each time.
+  - The drop-in starts munge first, restarts the daemon when it exits, and passes a configless daemon its controllers.
+  - The unit itself is never edited. Its C(ExecStart) is kept, without a C(--conf-server) that other scripts have added,
+    so that a changed controller address takes effect.
 author: hyperpod-lifecycle maintainers
 options:
   daemon:
-    description: The unit, without suffix.
+    description: Unit, without suffix.
     type: str
     required: true
   conf_server:
-    description: C(address:port) of every controller, joined by commas; slurmctld needs none.
+    description: C(address:port) of every controller, separated by commas. Empty for slurmctld and slurmdbd.
     type: str
     required: true
   restart_seconds:
-    description: After how many seconds systemd starts the daemon again.
+    description: Seconds until systemd restarts the daemon.
     type: int
     required: true
 attributes:
@@ -34,7 +34,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Tell slurmd where the controllers are
+- name: Configure slurmd's controllers
   hyperpod.lifecycle.slurm_unit_extend:
     daemon: slurmd
     conf_server: 10.20.0.5:6817

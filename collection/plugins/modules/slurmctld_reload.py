@@ -8,36 +8,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurmctld_reload
-short_description: Let a running slurmctld read changed files and send them to the nodes
+short_description: Apply settings and changed files to the running slurmctld
 description:
-  - A slurmctld that does not run is left alone; it reads its files when it starts. Jobs go on meanwhile.
-  - With O(block) a slurmctld that runs is asked what it has of these settings. If that differs it is told to read its
-    files, and is restarted if that was not enough. One that stands by for another controller is left alone; it reads
-    its files when it takes over.
-  - With O(files) it is told to if one of them is younger than its process and than the last time that this module has
-    done it. So a run that is killed in between leaves it to the next one.
+  - A stopped slurmctld is left unchanged, because it reads its configuration when it starts. Jobs keep running.
+  - With O(block), a running slurmctld is asked for these settings. If they differ, it is told to read its
+    configuration, and is restarted if that is not enough. A standby is left unchanged, because it reads its
+    configuration when it takes over.
+  - With O(files), it is told to read its configuration and send it to the nodes if one of the files is newer than its
+    process and than the last run of this module that did so. A run that is killed in between leaves this to the next
+    one.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The file that C(slurm.conf) includes, with O(block).
+    description: File that C(slurm.conf) includes, with O(block).
     type: path
   block:
-    description: Whose settings in it.
+    description: Name of the block with the settings.
     type: str
   files:
-    description: Files that slurmctld must have read. Those that are missing do not count.
+    description: Files that slurmctld must have read. Missing ones are ignored.
     type: list
     elements: path
   prefix:
-    description: Where Slurm is installed.
+    description: Directory in which Slurm is installed.
     type: path
     required: true
   stamp:
-    description: A file whose age says when O(files) were last read, whatever files.
+    description: File whose modification time records when any O(files) were last read.
     type: path
     default: /var/lib/hyperpod-lifecycle/slurm-sent
   wait_seconds:
-    description: How long to wait until slurmctld answers.
+    description: Seconds to wait until slurmctld answers.
     type: int
     default: 60
 attributes:
@@ -46,7 +47,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Let a running slurmctld have them
+- name: Apply settings to the running slurmctld
   hyperpod.lifecycle.slurmctld_reload:
     path: /opt/slurm/etc/accounting.conf
     block: accounting
@@ -60,7 +61,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 differing:
-  description: Settings that slurmctld did not have, or files that it had not read.
+  description: Settings that differed in the running slurmctld, or files that it had not read.
   type: list
   elements: str
   returned: success

@@ -7,58 +7,60 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurmctld_state_share
-short_description: Let slurmctld have its state in a folder that all controllers share
+short_description: Share slurmctld's state among controllers
 description:
-  - C(StateSaveLocation) stays what C(slurm.conf) says and becomes a link to the shared state, so that nothing the agent
-    manages is touched, and slurmctld cannot start with another state while the shared folder is not mounted.
-  - The first controller to come makes the shared state, out of its own if it has one. A lock in the shared folder makes
-    the others wait meanwhile. A run that is killed at any moment leaves nothing that the next one cannot finish.
-  - State of another cluster, and of this node if there is a shared one already, is never taken or left silently. It is
-    an error before any change, unless a setting says what to do. Nothing is ever deleted.
+  - C(StateSaveLocation) stays as set in C(slurm.conf) and becomes a symbolic link to the shared state. Nothing that the
+    agent manages changes, and slurmctld cannot start with another state while the shared directory is not mounted.
+  - The first controller creates the shared state, from its own if it has one, while the others wait for a lock in the
+    shared directory. A run may be killed at any time, and the next one completes it.
+  - State of another cluster is never taken over or abandoned silently, nor is this node's own state if shared state
+    exists. Both are errors before any change unless a setting resolves them. Nothing is deleted.
 author: hyperpod-lifecycle maintainers
 options:
   slurm_conf:
-    description: Where C(StateSaveLocation) may be set.
+    description: File that may set C(StateSaveLocation).
     type: path
     required: true
   default_location:
-    description: C(StateSaveLocation) if C(slurm.conf) does not set it.
+    description: Value of C(StateSaveLocation) if C(slurm.conf) does not set it.
     type: path
     required: true
   shared_dir:
-    description: The shared folder.
+    description: Shared directory.
     type: path
     required: true
   cluster:
-    description: The cluster's name.
+    description: Name of the cluster.
     type: str
     required: true
   arn:
-    description: Its ARN, which tells it from an older one of the same name.
+    description: ARN of the cluster, which distinguishes it from an older cluster of the same name.
     type: str
     required: true
   node:
-    description: This node, for those who wait for its lock.
+    description: Name of this node, shown to controllers that wait for its lock.
     type: str
     required: true
   owner:
-    description: Slurm's user.
+    description: User that runs slurmctld.
     type: str
     required: true
   adopt_state_of:
-    description: The ARN of another cluster whose state this one goes on with; V(unknown) for state without a name.
+    description:
+      - ARN of another cluster whose state this cluster takes over, or V(unknown) for state that names no cluster.
     type: str
     default: ''
   set_aside_state_of:
-    description: Likewise, and its state is kept under another name.
+    description:
+      - ARN of another cluster whose state is kept under another name, or V(unknown). This cluster starts fresh.
     type: str
     default: ''
   set_aside_local_state:
-    description: This node's own state is kept under another name, and the shared one used.
+    description: Keep this node's own state under another name, and use the shared state.
     type: bool
     default: false
   wait_seconds:
-    description: How long to wait for the lock, and how long the work may take then.
+    description: Seconds to wait for the lock, and afterwards for the work to complete.
     type: int
     default: 300
 attributes:
@@ -80,19 +82,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 location:
-  description: C(StateSaveLocation).
+  description: Value of C(StateSaveLocation).
   type: str
   returned: success
 folder:
-  description: The cluster's shared folder.
+  description: Shared directory of the cluster.
   type: str
   returned: success
 state:
-  description: Where the state is.
+  description: Directory of the shared state.
   type: str
   returned: success
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

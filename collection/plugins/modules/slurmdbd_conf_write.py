@@ -8,24 +8,23 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurmdbd_conf_write
 short_description: Write slurmdbd.conf
-description:
-  - The file is the Slurm user's and 0600 from birth. A difference is shown without the password.
+description: The file is owned by the Slurm user and created with mode 0600. A diff does not show the password.
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: The file.
+    description: File to write.
     type: path
     required: true
   owner:
-    description: The Slurm user.
+    description: Slurm user.
     type: str
     required: true
   settings:
-    description: All settings but C(StoragePass), in their order.
+    description: All settings except C(StoragePass), in order.
     type: dict
     required: true
   password_file:
-    description: The file that holds the password of the database's account.
+    description: File with the password of the database user.
     type: path
     required: true
 attributes:

@@ -7,29 +7,30 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurmdbd_first_start
-short_description: Let one slurmdbd alone fill an empty database
+short_description: Create slurmdbd's tables from one slurmdbd only
 description:
-  - slurmdbd makes its tables when it starts. If two do so at the same moment, on two controllers or in two clusters
-    with one database, one of them ends with an error.
-  - If the database has not been filled yet, slurmdbd is started under a lock of the server's and waited for. The lock
-    is gone with the module, however that ends. Otherwise nothing is done.
-  - A slurmdbd that stands by makes no tables, and does not start without. With O(stands_by) another one's are awaited.
+  - slurmdbd creates its tables when it starts. If two do so at the same time, on two controllers or in two clusters
+    that share a database, one of them fails.
+  - If the database is empty, slurmdbd is started under a lock of the database server until its tables exist. The lock
+    is released when the module ends, however it ends. Otherwise nothing is done.
+  - A standby slurmdbd creates no tables, and does not start without them. With O(stands_by) the module waits for
+    another slurmdbd to create them.
 author: hyperpod-lifecycle maintainers
 options:
   server:
-    description: Where the database is, as for M(hyperpod.lifecycle.database_external).
+    description: Connection to the database, as for M(hyperpod.lifecycle.database_external).
     type: dict
     required: true
   database:
-    description: The database.
+    description: Name of the database.
     type: str
     required: true
   stands_by:
-    description: Whether this slurmdbd is another one's backup.
+    description: Whether this slurmdbd is the backup of another.
     type: bool
     required: true
   wait_seconds:
-    description: How long to wait for the tables.
+    description: Seconds to wait for the tables.
     type: int
     default: 60
 attributes:
@@ -38,7 +39,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Let one slurmdbd alone make its tables
+- name: Create the database tables from one slurmdbd only
   hyperpod.lifecycle.slurmdbd_first_start:
     server:
       host: otter.c0ffee.us-west-2.rds.amazonaws.com

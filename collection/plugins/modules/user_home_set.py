@@ -10,39 +10,43 @@ module: user_home_set
 short_description: Put users' homes on shared storage
 description:
   - The home of each user that has an account on this node is the one that O(users) names, else O(root)C(/<name>). It is
-    made if it is missing, the home of the image is copied into it, and it is entered in C(/etc/passwd).
-  - A home that O(users) does not name and that is not on the node's own disk stays where it is, unless O(move) is set.
-  - All that is known beforehand to be wrong, such as a home where no file system is mounted, ends the module before it
+    created if missing, the image's home is copied into it, and it is set in C(/etc/passwd).
+  - A home that O(users) does not name and that is not on the node's own disk stays where it is unless O(move) is set.
+  - Faults that can be detected beforehand, such as a home where no file system is mounted, end the module before it
     changes anything.
-  - Any number of nodes may do this at once. Nothing is overwritten or deleted. Lines of C(.ssh/authorized_keys) are
-    merged. The old home stays as it is, but for a file C(.hyperpod-lifecycle-home) that says where it was copied to.
-  - Files of the old home that differ from those of the same name in the new one are not copied, and RV(note) says so.
-  - Of a home that is on other storage than the node's own disk only C(.ssh) is copied.
+  - Any number of nodes may do this at the same time. Nothing is overwritten or deleted. Lines of
+    C(.ssh/authorized_keys) are merged. The old home is kept, with a file C(.hyperpod-lifecycle-home) that names its new
+    location.
+  - Files of the old home that differ from files of the same name in the new one are not copied, and RV(note) lists
+    them.
+  - If the old home is not on the node's own disk, only C(.ssh) is copied.
   - If root is squashed, everything is done as the user.
 author: hyperpod-lifecycle maintainers
 options:
   root:
-    description: The folder of the homes that O(users) does not name; empty leaves those where they are.
+    description: Directory of the homes that O(users) does not name. If empty, those stay where they are.
     type: str
     default: ""
   users:
     description:
-      - The users, each with C(name), with C(home) if it must be there, and with C(uid) if the account must have that
-        number; more is not looked at.
+      - Users, each with C(name), with C(home) if it must be there, and with C(uid) if the account must have that
+        number. Other keys are ignored.
     type: list
     elements: dict
     required: true
   storage:
-    description: Paths of shared file systems. A home below one of them is not on the node's own disk, mounted or not.
+    description:
+      - Paths of shared file systems. A home below one of them is not on the node's own disk, whether it is mounted or
+        not.
     type: list
     elements: str
     default: []
   move:
-    description: Move homes that are not on the node's own disk to O(root) too.
+    description: Also move homes that are not on the node's own disk to O(root).
     type: bool
     default: false
   limit_seconds:
-    description: How long one step of one user may take.
+    description: Seconds that one step of one user may take.
     type: int
     default: 300
 attributes:
@@ -60,7 +64,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """
