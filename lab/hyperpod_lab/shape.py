@@ -135,7 +135,7 @@ class Shape:
             )
             for group in raw["groups"]
         )
-        known = {"release": Release(raw["release"]), "groups": groups, "platform": Platform(**raw["platform"])}
+        known = {"release": Release(raw["release"]), "groups": groups, "platform": Platform(**raw.get("platform", {}))}
         return Shape(**{**raw, **known})
 
 

@@ -145,3 +145,9 @@ def test_a_count_that_is_none_is_refused(word: str) -> None:
 def test_a_count_given_twice_is_refused() -> None:
     with pytest.raises(LabUsageError, match="twice"):
         parse_counts(["a=1", "a=2"])
+
+
+def test_a_lab_from_before_there_were_platforms_can_be_removed(example: Shape) -> None:
+    older = json.loads(example.dump())
+    del older["platform"]
+    assert Shape.parse(json.dumps(older)) == example
