@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node of the cluster this machine is, by its own addresses."""
+"""Identify this machine among the cluster's nodes by its IP addresses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hyperpod_lifecycle.cluster import Cluster, Node
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.problems import known
 
-#: Seconds between two looks; the network comes up within seconds of the lifecycle script's start.
+#: Seconds between two polls; the network comes up within seconds of the lifecycle script's start.
 POLL_SECONDS = 0.5
 
 
 def own_addresses() -> frozenset[str]:
-    """Every address of every interface, in canonical spelling, loopback included."""
+    """Return every address of every interface, loopback included, in canonical spelling."""
     found = set()
     for adapter in ifaddr.get_adapters():
         for entry in adapter.ips:
@@ -29,11 +29,11 @@ def own_addresses() -> frozenset[str]:
 
 
 def find_node(cluster: Cluster, wait_seconds: float, waiting: Callable[[], None] = lambda: None) -> Node:
-    """This machine's node. Looks again until ``wait_seconds`` have passed, since at boot the network may not be up yet.
+    """Return this machine's node, polling for up to ``wait_seconds`` because the network may not be up yet at boot.
 
-    Calls ``waiting`` before it looks again.
+    Calls ``waiting`` before each further poll.
 
-    Raises :class:`InputError`: the network is not ready, or no address of this machine is in the file.
+    Raises :class:`InputError` if the network is not ready or no address of this machine is in the file.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -49,7 +49,7 @@ def find_node(cluster: Cluster, wait_seconds: float, waiting: Callable[[], None]
 
 def _not_found(cluster: Cluster, own: frozenset[str], waited: float) -> Problem:
     key = "InstanceGroups[*].Instances[*].CustomerIpAddress"
-    # Link-local addresses appear as soon as an interface is up, before the network gives it one of its own.
+    # An interface has a link-local address as soon as it is up, before the network assigns one.
     usable = [
         a for a in sorted(own) if not (ipaddress.ip_address(a).is_loopback or ipaddress.ip_address(a).is_link_local)
     ]
@@ -65,5 +65,5 @@ def _not_found(cluster: Cluster, own: frozenset[str], waited: float) -> Problem:
         cluster.resource_config,
         key,
         f"none of this node's addresses ({known(usable)}) is in the file",
-        f"the file may be an old copy, or this node is not of this cluster. Known addresses: {known(members)}",
+        f"the file may be an old copy, or this node does not belong to this cluster. Known addresses: {known(members)}",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of every role, as their argument specs and the patterns beside them declare them."""
+"""The options of every role, from `meta/argument_specs.yml` and `meta/patterns.yml`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import yaml
 
 COLLECTION = "hyperpod.lifecycle"
 
-#: Its variables are set by the inventory plugin from the platform's files, never by the user.
+#: The role whose variables the inventory plugin sets from HyperPod's files; users cannot set them.
 CONTRACT = "platform"
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form of an option's texts, from `meta/patterns.yml`: argument specs have no word for it."""
+    """The format of an option's strings, from `meta/patterns.yml`; argument specs cannot express it."""
 
-    pattern: str | Sequence[str] = ".*"  #: or several, of which one must fit
+    pattern: str | Sequence[str] = ".*"  #: one pattern, or several of which one must match
     remedy: str = ""
-    placeholders: bool = False  #: ``${…}`` and the like mean something to the program that reads them
+    placeholders: bool = False  #: whether ``${…}`` and the like are part of the syntax
 
     def fits(self, text: str) -> bool:
         patterns = [self.pattern] if isinstance(self.pattern, str) else self.pattern
@@ -39,10 +39,10 @@ class Option:
     role: str
     spec: Mapping[str, Any] = field(default_factory=dict)  #: as in the argument spec
     form: Form = Form()
-    parts: Mapping[str, Form] = field(default_factory=dict)  #: by the name of a suboption
+    parts: Mapping[str, Form] = field(default_factory=dict)  #: formats by name of suboption
 
     def form_at(self, key: str) -> Form:
-        """The form of a text in the value, to which a key such as ``[0].mount_path`` leads: its own or the option's."""
+        """Return the format of the string at a key such as ``[0].mount_path``: the suboption's or the option's."""
         names = re.findall(r"\.(\w+)", key)
         return self.parts.get(names[-1], self.form) if names else self.form
 
@@ -52,12 +52,12 @@ class Option:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is text, or a list of texts."""
+        """Whether the value is a string or a list of strings."""
         return (self.spec.get("elements", "str") if self.type == "list" else self.type) in ("str", "path")
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value, or a part of it, must not be shown."""
+        """Whether the value, or a part of it, must not be shown."""
         return _is_secret(self.spec)
 
 
@@ -66,7 +66,7 @@ Declared = Mapping[str, Option]
 
 @functools.cache
 def declared(roles: Path) -> Declared:
-    """Every option of the roles below `roles`, by name."""
+    """Return every option of the roles in the directory `roles`, by name."""
     found: dict[str, Option] = {}
     for path in sorted(roles.glob("*/meta/argument_specs.yml")):
         role = path.parents[1].name
@@ -82,7 +82,7 @@ def declared(roles: Path) -> Declared:
 
 
 def roles_of_the_collection() -> Path:
-    """The folder of our roles, where Python finds the collection."""
+    """Return the collection's directory of roles; raise ImportError if the collection is not on Python's path."""
     found = importlib.util.find_spec(f"ansible_collections.{COLLECTION}")
     if found is None or not found.submodule_search_locations:
         raise ImportError(f"the collection {COLLECTION} is not installed with this package")

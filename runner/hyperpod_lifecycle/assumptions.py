@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probe what the code believes about a node and no test of this project can show.
+"""Probe a node for assumptions of the code that no test can verify.
 
-The list is the collection's ``meta/assumptions.yml``, which also describes the probes. Probes only read.
+The collection's ``meta/assumptions.yml`` lists the assumptions and describes their probes. Probes only read.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class Finding:
     claim: str
     source: str
     certainty: str  #: seen, documented or inferred
-    depends: str  #: what relies on it
+    depends: str  #: what depends on the assumption
     verdict: str  #: HOLDS, DOES_NOT_HOLD or CANNOT_TELL
-    detail: str  #: the last line of the probe, or why it has no answer
+    detail: str  #: the last line of the probe's output, or why there is no verdict
 
     def to_dict(self) -> dict[str, str]:
-        """The finding as JSON data."""
+        """Return the finding as JSON data."""
         return asdict(self)
 
 
 def probe(paths: Paths, limit: float = LIMIT_SECONDS) -> list[Finding]:
-    """Run every probe that is for this node, all within `limit` seconds. Needs no run before it, and not root."""
+    """Run the probes that apply to this node, in parallel, within `limit` seconds. Requires neither a run nor root."""
     document = yaml.safe_load(_file().read_text(encoding="utf-8"))
     node_type, address, controller = _node(paths)
     variables = {
@@ -93,7 +93,7 @@ def probe(paths: Paths, limit: float = LIMIT_SECONDS) -> list[Finding]:
 
 
 def lines(findings: list[Finding]) -> Iterator[str]:
-    """The findings for a person: what does not hold first, with its consequence."""
+    """Return the findings as text: first those that do not hold, with what depends on them."""
     for verdict in (DOES_NOT_HOLD, CANNOT_TELL, HOLDS):
         for finding in findings:
             if finding.verdict == verdict:
@@ -106,7 +106,7 @@ def lines(findings: list[Finding]) -> Iterator[str]:
 
 
 def _run(script: str, variables: Mapping[str, str], deadline: float) -> tuple[str, str]:
-    """The verdict of one probe, and its last line."""
+    """Return the verdict of one probe and the last line of its output."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", PRELUDE + script],
         env=variables,
@@ -129,7 +129,7 @@ def _run(script: str, variables: Mapping[str, str], deadline: float) -> tuple[st
 
 
 def _node(paths: Paths) -> tuple[str, str, str]:
-    """Type and address of this node, and the first controller's address; empty where the files do not say."""
+    """Return this node's type and address and the first controller's address; empty strings if they are unknown."""
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import load
     from hyperpod_lifecycle.inputs import resolve
@@ -143,7 +143,7 @@ def _node(paths: Paths) -> tuple[str, str, str]:
 
 
 def _file() -> Path:
-    """The list in the collection, which is on Python's path."""
+    """Return the path of the list in the collection."""
     name = "ansible_collections/hyperpod/lifecycle/meta/assumptions.yml"
     for entry in sys.path:
         path = Path(entry, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder to upload for HyperPod: on_create.sh, the inventory, and every wheel, so that no node needs an index."""
+"""Build the directory to upload: on_create.sh, the inventory and all wheels, so that nodes need no package index."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from hyperpod_lifecycle import users
 from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 
-#: The list of the files that a bundle has made, for ``sha256sum --check``.
+#: Checksums of the files of a bundle, for ``sha256sum --check``.
 SUMS = "SHA256SUMS"
 MACHINES = ("x86_64", "aarch64")
-#: Wheels for these versions of glibc; 2.34 runs on Ubuntu 22.04 and everything newer.
+#: Minor versions of glibc to accept wheels for; Ubuntu 22.04 and later run those for 2.34.
 GLIBC_MINORS = range(34, 16, -1)
 
 
 class BundleError(LifecycleError):
-    """The folder cannot be made from what there is."""
+    """The bundle cannot be built."""
 
     exit_code = ExitCode.FAILED
 
@@ -45,16 +45,18 @@ def build(
     packages: Sequence[str] = (),
     say: Callable[[str], object] = lambda _: None,
 ) -> Path:
-    """Make or renew the folder `dest`. The same checkout gives the same bytes, so that a node knows what it has.
+    """Create or update the bundle in `dest` and return its path. Builds are reproducible.
 
-    `site` is the user's own folder: of it go along ``inventory``, a list of users (``shared_users.txt`` or ``.yaml``)
-    and ``provisioning_parameters.json``; by default it is the checkout. What the user has put into `dest`, or changed
-    there, stays. `packages` are further packages to bring, as pip names them.
+    `site` is the directory with the user's ``inventory``, ``shared_users.txt`` or ``.yaml``, and
+    ``provisioning_parameters.json``; the default is the checkout. Files that the user has added to `dest` or changed
+    there are kept. `packages` are additional requirements for pip. `say` is called with lines about the progress.
+
+    Raises BundleError if the bundle cannot be built.
     """
     checkout = checkout or _checkout()
     site = site or checkout
     if not site.is_dir():
-        raise BundleError(f"{site} is not a folder: name the one that holds your inventory")
+        raise BundleError(f"{site} is not a directory: name the one with your inventory")
     if machine not in MACHINES:
         raise BundleError(f"machine {machine!r} is not known; known: {', '.join(MACHINES)}")
     if not python_versions:
@@ -62,7 +64,7 @@ def build(
     if importlib.util.find_spec("pip") is None:
         raise BundleError(f"{sys.executable} has no pip to fetch the wheels: make the bundle where pip is installed")
     if not _renewable(dest):
-        raise BundleError(f"{dest} is not empty and has no {SUMS} of a bundle: name an empty or a new folder")
+        raise BundleError(f"{dest} is not empty and has no {SUMS} of a bundle: name an empty or a new directory")
 
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as scratch:
@@ -72,7 +74,7 @@ def build(
         own = _own_wheel(checkout, wheelhouse)
         versions = sorted(set(python_versions), key=lambda version: tuple(map(int, version.split("."))))
         for version in versions:
-            # pip is there once, in the newest release that the oldest Python can run.
+            # One pip, in the newest release for the oldest Python.
             extra = [Requirement(package) for package in (*packages, *(["pip"] if version == versions[0] else []))]
             for wheel in wheels(_requirements(own) + extra, version, machine, say):
                 shutil.copy2(wheel, wheelhouse)
@@ -83,7 +85,7 @@ def build(
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
         for kept in _renew(dest, folder):
-            say(f"kept {kept}, which was changed there; remove it to have the bundle's own")
+            say(f"kept {kept}, which was changed there; remove it to get the bundle's own")
     return dest
 
 
@@ -99,9 +101,9 @@ def _renewable(dest: Path) -> bool:
 
 
 def _renew(dest: Path, new: Path) -> list[Path]:
-    """Move the files of `new` into `dest` and remove those of the bundle before; returns what the user has changed.
+    """Move the files of `new` into `dest`, remove the previous bundle's, and return the files changed by the user.
 
-    The list of files names old and new ones until all is done, so that the next run goes on after one that was killed.
+    The checksums cover old and new files until the update is complete, so that the next build continues a killed one.
     """
     dest.mkdir(exist_ok=True)
     sums = dest / SUMS
@@ -124,7 +126,7 @@ def _renew(dest: Path, new: Path) -> list[Path]:
 
 
 def _sums(root: Path, files: Iterable[Path]) -> Iterator[str]:
-    """As ``sha256sum`` prints them."""
+    """Yield a line for each file, as ``sha256sum`` prints it."""
     for path in files:
         yield f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(root)}"
 
@@ -146,7 +148,7 @@ def _remove_empty(folder: Path, root: Path) -> None:
 
 
 def _own_wheel(checkout: Path, wheels: Path) -> Path:
-    # Without isolation it takes no download, which counts for the lab: it makes a bundle each time it starts.
+    # Build isolation needs a download; the lab builds a bundle at each start.
     isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(wheels), str(checkout))
     (wheel,) = wheels.glob("*.whl")
@@ -156,7 +158,7 @@ def _own_wheel(checkout: Path, wheels: Path) -> Path:
 def wheels(
     requirements: Sequence[Requirement], python: str, machine: str, say: Callable[[str], object] = lambda _: None
 ) -> list[Path]:
-    """The wheels that satisfy `requirements` there, downloaded once and kept in the user's cache."""
+    """Return the wheels that satisfy `requirements` for `python` on `machine`, from the user's cache or downloaded."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hyperpod-lifecycle", "wheels")
     key = json.dumps([sorted(map(str, requirements)), python, machine])
     kept = cache / f"{python}-{machine}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
@@ -169,7 +171,7 @@ def wheels(
 
 
 def _complete_download(requirements: Sequence[Requirement], python: str, machine: str, scratch: Path) -> Path:
-    """pip reads environment markers for the Python it runs in, so what they mean for the target is seen to here."""
+    """Download all wheels and return their directory. Evaluates markers here: pip does so for its own Python only."""
     environment = marker_environment(python, machine)
     wanted: list[str] = []
     while True:
@@ -186,7 +188,7 @@ def _complete_download(requirements: Sequence[Requirement], python: str, machine
 
 
 def unmet(requirements: Sequence[Requirement], folder: Path, environment: dict[str, str]) -> set[str]:
-    """What `requirements` and the wheels in `folder` ask for there that no wheel in it is."""
+    """Return the requirements, of `requirements` and of the wheels in `folder`, that no wheel in `folder` satisfies."""
     wheels = list(folder.iterdir())
     found = dict(parse_wheel_filename(wheel.name)[:2] for wheel in wheels)
     missing = set()
@@ -230,7 +232,7 @@ def _target_options(python: str, machine: str) -> list[str]:
 
 
 def _pip(verb: str, *arguments: str) -> None:
-    # Wheels that we build carry this date instead of the files' own (hatchling's default, 2 February 2020).
+    # A fixed time stamp makes builds reproducible (hatchling's default, 2 February 2020).
     environment = os.environ | {"SOURCE_DATE_EPOCH": "1580601600"}
     command = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What on this machine explains an error that says it badly: a full disk, no memory, an immutable file."""
+"""Find the cause of an unspecific error on this machine: a full disk, lack of memory, an immutable file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEMORY = re.compile(r"\bMemoryError\b|Cannot allocate memory|\[Errno 12\]")
 _REFUSED = re.compile(r"Operation not permitted|\[Errno 1\]")
 _PATH = re.compile(r"/[\w.@+/-]+")
 
-#: Looking at one of these may take for ever.
+#: File systems on which a system call may block.
 _REMOTE = ("nfs", "lustre", "fuse", "9p", "cifs", "autofs", "efivarfs")
 
 _GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
@@ -26,9 +26,9 @@ VMSTAT = Path("/proc/vmstat")
 
 
 def explain(text: str, killed_before: int | None = None) -> str:
-    """The cause behind an error text, in one sentence; empty if there is none that this knows.
+    """Return the cause of an error text in one sentence, or an empty string if it is unknown.
 
-    `killed_before` is :func:`killed` at the run's start, for an error that is about a process that was killed.
+    `killed_before` is the result of :func:`killed` at the run's start; give it only if a process may have been killed.
     """
     if _FULL.search(text):
         disks = full_disks()
@@ -46,13 +46,13 @@ def explain(text: str, killed_before: int | None = None) -> str:
 
 
 def killed() -> int:
-    """How many processes the kernel has killed for lack of memory since it started."""
+    """Return the number of processes killed by the kernel's OOM killer since boot."""
     found = re.search(r"^oom_kill (\d+)$", VMSTAT.read_text(), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def full_disks() -> list[str]:
-    """Mount points of local file systems that take no more."""
+    """Return the mount points of full local file systems."""
     found = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _source, folder, kind, options = line.split()[:4]
@@ -64,7 +64,7 @@ def full_disks() -> list[str]:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the file system there has no room or no inodes left."""
+    """Return whether the file system of `folder` has no space or no inodes left."""
     try:
         disk = os.statvfs(folder)
     except OSError:
@@ -73,7 +73,7 @@ def is_full(folder: Path) -> bool:
 
 
 def file_flags(path: Path) -> int:
-    """What `chattr` sets; 0 where there is no such file or its file system knows no flags."""
+    """Return the file's attributes as `chattr` sets them; 0 if it does not exist or its file system has none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

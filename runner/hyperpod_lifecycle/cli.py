@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `hyperpod-lifecycle`: options in, one module's work, lines and an exit code out.
+"""The command `hyperpod-lifecycle`: parses options, calls one module, prints its result and sets the exit code.
 
-What only some commands need is imported where it is used: every command starts in the time that Typer takes.
+Modules that only some commands need are imported in those commands, to keep the start short.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="hyperpod-lifecycle",
-    help="Make this node of a SageMaker HyperPod Slurm cluster what the cluster's two JSON files say it is.",
+    help="Configure nodes of SageMaker HyperPod Slurm clusters from the cluster's JSON files.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -41,20 +41,20 @@ app = typer.Typer(
 
 ResourceConfig = Annotated[
     Path | None,
-    typer.Option("--resource-config", metavar="FILE", help="Instead of /opt/ml/config/resource_config.json."),
+    typer.Option("--resource-config", metavar="FILE", help="Default: /opt/ml/config/resource_config.json."),
 ]
 ProvisioningParameters = Annotated[
     Path | None,
     typer.Option(
-        "--provisioning-parameters", metavar="FILE", help="Instead of /opt/ml/config/provisioning_parameters.json."
+        "--provisioning-parameters", metavar="FILE", help="Default: /opt/ml/config/provisioning_parameters.json."
     ),
 ]
 Inventory = Annotated[
     Path | None,
-    typer.Option("--inventory", metavar="DIR", help="Your settings, if not in /etc/hyperpod-lifecycle/inventory."),
+    typer.Option("--inventory", metavar="DIR", help="Inventory directory with your settings."),
 ]
-Check = Annotated[bool, typer.Option("--check", help="Say what would change, and change nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
+Check = Annotated[bool, typer.Option("--check", help="Dry run.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 
 
 class Connection(str, Enum):
@@ -65,14 +65,14 @@ class Connection(str, Enum):
 
 
 class Machine(str, Enum):
-    """Architectures that there are instances of."""
+    """Architectures of HyperPod instances."""
 
     X86_64 = "x86_64"
     AARCH64 = "aarch64"
 
 
 class Output(io.FileIO):
-    """Standard output whose reader may go away, as in `plan | head -1`: that ends neither a run nor its exit code."""
+    """Output stream that ignores a closed reader, as in `plan | head -1`, so that the exit code is not affected."""
 
     def write(self, data: Any) -> int:
         try:
@@ -97,16 +97,19 @@ def apply(
     tags: Annotated[
         list[str] | None,
         typer.Option(
-            "--tags", metavar="TAG,…", help="Only these concerns or phases (install, configure, service, verify)."
+            "--tags", metavar="TAG,…", help="Run only these concerns or phases (install, configure, service, verify)."
         ),
     ] = None,
     skip_tags: Annotated[
-        list[str] | None, typer.Option("--skip-tags", metavar="TAG,…", help="All but these concerns or phases.")
+        list[str] | None, typer.Option("--skip-tags", metavar="TAG,…", help="Skip these concerns or phases.")
     ] = None,
     check: Check = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show how files change.")] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="A line per task; twice: Ansible's own output as well.")
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, show_default=False, help="Print each task; -vv adds Ansible's output."
+        ),
     ] = 0,
     extra_vars: Annotated[
         list[str] | None,
@@ -114,17 +117,15 @@ def apply(
             "--extra-vars",
             "-e",
             metavar="NAME=VALUE",
-            help="A setting for this run alone; its value is YAML. Repeat it.",
+            help="Override a setting (YAML value); repeatable.",
         ),
     ] = None,
     as_json: Json = False,
     connection: Annotated[
-        Connection | None, typer.Option(help="Run modules in one warm interpreter (default), or as Ansible ships it.")
+        Connection | None, typer.Option(help="Run modules in one warm interpreter, or as Ansible does.")
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Limit for the whole run.")] = 3600,
-    lock_wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait for another run on this node.")
-    ] = 60,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time limit of the run.")] = 3600,
+    lock_wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Time to wait for another run.")] = 60,
 ) -> None:
     """Configure this node from the cluster's JSON files."""
     from hyperpod_lifecycle import extra_vars as extra
@@ -154,7 +155,7 @@ def apply(
 
 
 def _play(options: Options, playbook: str = "site") -> NoReturn:
-    """Run a playbook of ours on this node, and say how it ended."""
+    """Run a playbook of the collection on this node, print the result and exit with its code."""
     from hyperpod_lifecycle import run
     from hyperpod_lifecycle.progress import Progress
 
@@ -170,13 +171,14 @@ def _play(options: Options, playbook: str = "site") -> NoReturn:
 
 @app.command()
 def backup(
-    dest: Annotated[
-        str, typer.Argument(metavar="DEST", help="A folder, best on shared storage, or s3://BUCKET/PREFIX.")
-    ],
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="Directory on shared storage, or s3://BUCKET/PREFIX.")],
     check: Check = False,
     as_json: Json = False,
 ) -> None:
-    """Back up the accounting database and slurmctld's state, on the controller, while Slurm goes on."""
+    """Back up the accounting database and slurmctld's state.
+
+    Run it on the controller. Slurm keeps running.
+    """
     from hyperpod_lifecycle import run
 
     dest = _absolute(dest)
@@ -189,15 +191,18 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A backup, or the place of backups: this cluster's last is taken.")
+        str, typer.Argument(metavar="SOURCE", help="A backup, or a directory of backups (uses the latest).")
     ],
     replace_newer: Annotated[
-        bool, typer.Option("--replace-newer", help="Also if jobs since the backup are lost by it.")
+        bool, typer.Option("--replace-newer", help="Restore even if newer jobs are lost.")
     ] = False,
     check: Check = False,
     as_json: Json = False,
 ) -> None:
-    """Bring back what `backup` has saved, on the controller; what is there now is saved first."""
+    """Restore a backup.
+
+    Run it on the controller. The current state is backed up first.
+    """
     from hyperpod_lifecycle import run
 
     source = _absolute(source)
@@ -216,11 +221,14 @@ def plan(
     provisioning_parameters: ProvisioningParameters = None,
     inventory: Inventory = None,
     node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="An instance name; without it, this machine.")
+        str | None, typer.Option("--node", metavar="NAME", help="Instance name. Default: this machine.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a node is and which concerns run on it, from the files alone."""
+    """Show a node's type and planned concerns.
+
+    Reads files only and needs no root.
+    """
     import json
 
     from hyperpod_lifecycle import inputs, plan, users
@@ -253,7 +261,7 @@ def report(
     inventory: Inventory = None,
     as_json: Json = False,
 ) -> None:
-    """Show the last run again, and whether the files it read have changed since."""
+    """Show the last run and whether its inputs have changed."""
     from hyperpod_lifecycle import inputs, lock, report
 
     paths = Paths()
@@ -265,11 +273,11 @@ def report(
         print(line)
     if last.status == report.UNFINISHED:
         going = lock.is_held(paths.lock_file)
-        print(f"the run that began at {last.started} {'is still going' if going else 'was killed: run it again'}")
+        print(f"the run that began at {last.started} {'is still running' if going else 'was killed: run it again'}")
     try:
         now = inputs.resolve(paths, resource_config, provisioning_parameters, inventory, _checkout()).fingerprints()
     except LifecycleError as error:
-        print(f"note: a run now would not begin: {error}")
+        print(f"note: a run would fail now: {error}")
     else:
         for note in last.differences(now):
             print(f"note: {note}")
@@ -285,7 +293,7 @@ def _python_versions(values: list[str] | None) -> list[str] | None:
 
 @app.command()
 def assumptions(as_json: Json = False) -> None:
-    """Probe what the code assumes about this node."""
+    """Probe the assumptions about this node."""
     import json
 
     from hyperpod_lifecycle import assumptions
@@ -299,13 +307,13 @@ def assumptions(as_json: Json = False) -> None:
 
 @app.command()
 def bundle(
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder to create or replace.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="Directory to create or replace.")],
     python: Annotated[
         list[str] | None,
         typer.Option(
             "--python",
             metavar="VERSION",
-            help="Python version of the nodes; repeatable (default: 3.10 and 3.12).",
+            help="Python of the nodes; repeatable (default: 3.10 and 3.12).",
             callback=_python_versions,
         ),
     ] = None,
@@ -316,7 +324,7 @@ def bundle(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Folder with your inventory, users and parameters.",
+            help="Directory with your inventory, users and parameters.",
         ),
     ] = None,
 ) -> None:
@@ -353,8 +361,8 @@ def main() -> None:
 
 def _set_stream(name: str) -> None:
     stream = getattr(sys, name)
-    if stream is None:  # it was closed
-        setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 # as long as we last
+    if stream is None:  # closed by the caller
+        setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 # open until the process ends
     elif stream is getattr(sys, f"__{name}__"):
         raw = io.BufferedWriter(Output(stream.fileno(), "w", closefd=False))
         lines = stream.line_buffering
@@ -362,7 +370,7 @@ def _set_stream(name: str) -> None:
 
 
 def _mount_lab(wanted: bool) -> None:
-    """The lab is a package of its own, which only a checkout has; it is imported only for its own commands."""
+    """Add the command `lab`; only a checkout has its package, which is imported only if `wanted`."""
     here = importlib.util.find_spec("hyperpod_lab") is not None
     if here and wanted:
         app.add_typer(importlib.import_module("hyperpod_lab.cli").app, name="lab")
@@ -370,18 +378,18 @@ def _mount_lab(wanted: bool) -> None:
 
     @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def lab() -> None:
-        """A cluster in local containers, to try all this (from a checkout)."""
+        """Run a cluster in local containers (from a checkout)."""
         raise NoLabError("the lab needs a checkout of the project: pip install --editable '.[dev]', or make lab")
 
 
 class NoLabError(LifecycleError):
-    """The lab is not part of what is installed on a node."""
+    """The command `lab` was called without a checkout."""
 
     exit_code = ExitCode.USAGE
 
 
 def _checkout() -> Path | None:
-    """The source tree that this package runs from; None for an installed one."""
+    """Return the source tree that this package runs from, or None if it is installed."""
     root = Path(__file__).parents[2]
     return root if (root / "inventory_plugins").is_dir() else None
 
@@ -414,7 +422,7 @@ def _plan_lines(made: Plan) -> Iterator[str]:
 
 
 def _keep_traceback() -> str:
-    """Write the traceback of a defect to the log, or where there is none, to the screen; say where it is."""
+    """Write the current traceback to the log, or to the screen if the log cannot be written; return where it is."""
     from hyperpod_lifecycle.progress import Progress
 
     log = Paths().log_file
@@ -423,7 +431,7 @@ def _keep_traceback() -> str:
     progress.close()
     if progress.fault:  # not root
         progress.show(traceback.format_exc())
-    return f"this is a defect of ours; its traceback is {'above' if progress.fault else f'in {log}'}"
+    return f"an internal error; its traceback is {'above' if progress.fault else f'in {log}'}"
 
 
 if __name__ == "__main__":

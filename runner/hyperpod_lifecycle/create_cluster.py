@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request that makes a cluster (``create_cluster.json``), as far as its groups matter to us.
+"""Read the instance groups of a CreateCluster request (``create_cluster.json``).
 
-Node types are there in the API-driven form only; in the file form ``provisioning_parameters.json`` has them.
+It has node types in the API-driven form only; in the file form they are in ``provisioning_parameters.json``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from hyperpod_lifecycle.strict_json import parse, read_json
 
 @dataclass(frozen=True)
 class GroupRequest:
-    """One instance group as it is asked for."""
+    """One instance group of the request."""
 
     cluster_name: str
     name: str
     node_type: NodeType | None  #: None in the file form
-    instance_type: str  #: of several flexible types (``InstanceRequirements``) the first, which the service tries first
-    count: int  #: instances wanted; 0 is legal
-    partitions: tuple[str, ...]  #: Slurm partitions beside ``dev``; empty unless compute
+    instance_type: str  #: of ``InstanceRequirements``, the first, which the service tries first
+    count: int  #: number of instances; may be 0
+    partitions: tuple[str, ...]  #: Slurm partitions in addition to ``dev``; empty unless compute
     file_systems: tuple[FileSystem, ...]  #: the group's own; empty in the file form
 
 
 def read_create_cluster(path: Path) -> tuple[GroupRequest, ...]:
-    """The groups of a whole request, in its order. Raises one :class:`InputError` that lists every problem."""
+    """Return the groups of a request in their order. Raises one :class:`InputError` that lists every problem."""
     file, problems = str(path), Problems()
     groups: tuple[GroupRequest, ...] = ()
     document = read_json(path, problems)

@@ -11,17 +11,21 @@ from pathlib import Path
 
 from hyperpod_lifecycle import inputs, processes
 
-#: What of the caller's environment Ansible and every task may see.
+#: Variables of the caller's environment that are passed to Ansible and every task.
 KEPT_ENVIRONMENT = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "TZ")
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def clean_environment(private: Path, collections: Path | None, connection: str) -> dict[str, str]:
-    """All that Ansible and its tasks see: nothing of the caller's but proxies, no configuration file, no old folder."""
+    """Return the environment of Ansible and its tasks, and create an empty ``ansible.cfg`` in `private`.
+
+    Of the caller's environment it has proxies and time zone only. `collections` is the directory of an uninstalled
+    collection, or None; `connection` is ``warm`` or ``local``.
+    """
     home = private / "home"
     configuration = private / "ansible.cfg"
-    configuration.touch(mode=0o600)  # or Ansible would read the node's or the user's
+    configuration.touch(mode=0o600)  # keeps Ansible from reading the node's or the user's
     return {
         **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
         "PATH": SYSTEM_PATH,
@@ -34,7 +38,7 @@ def clean_environment(private: Path, collections: Path | None, connection: str) 
         "ANSIBLE_LOCAL_TEMP": str(home / "tmp"),
         "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
         "ANSIBLE_ASYNC_DIR": str(home / "async"),
-        # A collection in ~/.ansible must not win over ours.
+        # A collection in ~/.ansible must not take precedence.
         "ANSIBLE_COLLECTIONS_PATH": str(collections or home / "collections"),
         "ANSIBLE_INVENTORY_ENABLED": inputs.PLUGIN,
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
@@ -53,7 +57,7 @@ def _home() -> str:
 
 @contextmanager
 def only(variables: Mapping[str, str]) -> Iterator[None]:
-    """ansible-runner hands on the whole environment and writes it to a file, so there must be nothing else in it."""
+    """Replace the environment by `variables`: ansible-runner passes on all of it and writes it to a file."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)
@@ -66,7 +70,7 @@ def only(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def umask(mask: int) -> Iterator[None]:
-    """Tasks make files with the usual modes, whatever the caller's umask; what is private has its mode from birth."""
+    """Set the umask, so that tasks create files with the usual modes whatever the caller's umask."""
     before = os.umask(mask)
     try:
         yield

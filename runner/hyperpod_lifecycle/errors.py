@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes and the errors that carry them.
+"""Exit codes and the exceptions that have them.
 
 From a failed task to the exit code of a node:
 
-1. A concern that a node can do without has one block in its `tasks/main.yml`, with the action `verdict` alone in its
-   rescue. Unless `<concern>_required` is set, that succeeds and Ansible goes on with the next concern. Else it fails
-   with the reason of the failed task, and the node takes no part in what follows. Other concerns have no rescue.
-2. `Events` folds what Ansible tells: the concern of a failed task is "degraded", or "failed" once the statistics say
-   that the node did not go on. A concern whose `<concern>_enabled` is false is "off".
-3. `run` judges by the statistics, not by Ansible's exit code alone. It raises `InputError` if the settings are wrong,
-   `ConcernFailed` if a required concern failed or Ansible stopped early, `TimedOut` or `InterruptedRun` if it ended
-   Ansible itself. Degraded concerns raise nothing.
-4. Each of these errors has its `ExitCode`. `Report.end` makes status, reason and remedy of it, and the last line.
-5. `cli` exits with that code, and `on_create.sh` with the same. HyperPod fails the node unless it is zero.
+1. An optional concern has one block in its `tasks/main.yml`, whose rescue is the action `verdict`. Unless
+   `<concern>_required` is true, the action succeeds and Ansible continues with the next concern. Otherwise it fails
+   with the reason of the failed task, and Ansible stops for this node. Required concerns have no rescue.
+2. `Events` sets the status of the concern of a failed task to "degraded", or to "failed" if the statistics say that
+   Ansible stopped for this node. A concern whose `<concern>_enabled` is false is "off".
+3. `run` evaluates the statistics, not only Ansible's exit code. It raises `InputError` if a setting is wrong,
+   `ConcernFailed` if a required concern failed or Ansible stopped early, and `TimedOut` or `InterruptedRun` if it
+   terminated Ansible. Degraded concerns raise nothing.
+4. Each of these exceptions has an `ExitCode`. `Report.end` derives status, reason, remedy and the last line from it.
+5. `cli` and then `on_create.sh` exit with that code. HyperPod fails the node unless it is zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a finished run says to its caller; the table in README has the same words."""
+    """Exit codes with their meanings, from which the table in `docs/` is generated."""
 
     meaning: str
 
@@ -53,7 +53,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault of one input: where it is, what was found, what to do."""
+    """One problem of one input: its place, what was found, what to do."""
 
     file: str
     key: str  #: JSON path such as ``worker_groups[0].partition_name``, or ``line 3 column 7``
@@ -66,13 +66,13 @@ class Problem:
 
 
 class LifecycleError(Exception):
-    """An expected failure: printed as one message, never as a traceback."""
+    """Base of expected errors, which are printed as one message without a traceback."""
 
     exit_code = ExitCode.INTERNAL
 
 
 class InputError(LifecycleError):
-    """Everything that is wrong with the input, found before anything changes."""
+    """All problems of the input, found before the node is changed."""
 
     exit_code = ExitCode.INPUT
 

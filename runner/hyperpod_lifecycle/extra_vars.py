@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings for one run, from the command line."""
+"""Parse settings given with `--extra-vars`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hyperpod_lifecycle.errors import InputError, Problem
 
 
 def parse(words: Iterable[str], options: Declared) -> dict[str, Any]:
-    """``NAME=VALUE`` words of the command line, as JSON data.
+    """Return the values of ``NAME=VALUE`` arguments as JSON data.
 
-    A value is YAML, so that ``false`` is no string; where the option is text, a number stays as it was written.
-    No message shows a value: it may be a secret.
+    Values are YAML, so ``false`` is a boolean; for options of type string, numbers are kept as written.
+    Raises InputError without showing the value, which may be a secret.
     """
     found: dict[str, Any] = {}
     for position, word in enumerate(words, 1):
@@ -37,13 +37,13 @@ def parse(words: Iterable[str], options: Declared) -> dict[str, Any]:
 def _value(text: str, option: Option | None) -> Any:
     if option and option.type in ("str", "path") and text[:1] not in ("'", '"'):
         return text
-    # A version such as 27.10 stays as it was written.
+    # A version such as 27.10 is kept as written.
     loader = yaml.BaseLoader if option and option.is_text else yaml.SafeLoader
     return json.loads(json.dumps(yaml.load(text, Loader=loader), default=str))  # noqa: S506 # both are safe
 
 
 def shown(values: Mapping[str, Any], options: Declared) -> Iterator[str]:
-    """The words that give the same settings again, without the values of secrets and of variables that are not ours."""
+    """Yield the arguments for the same settings, without the values of secrets and of unknown variables."""
     for name, value in values.items():
         public = name in options and not options[name].is_secret
         yield from ("-e", f"{name}={value if isinstance(value, str) else json.dumps(value)}" if public else f"{name}=…")

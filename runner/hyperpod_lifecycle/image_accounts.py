@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts that every node has before the cluster's users come: their names and uids are taken."""
+"""Accounts of HyperPod's images, whose names and uids users cannot have."""
 
 from __future__ import annotations
 
 import re
 
-#: Those of the image whose uids are known and the same on every node.
+#: Accounts with the same uid on every image.
 UIDS = {"root": 0, "munge": 991, "slurm": 992, "ubuntu": 1000}
-#: Uids below this are Debian's own; those up to 999 go to services, in the order in which these are installed.
+#: Uids below FIRST_FREE are reserved by Debian; those below FIRST_FOR_USERS are assigned to services as these are
+#: installed.
 FIRST_FREE, FIRST_FOR_USERS = 100, 1000
-#: nobody, and what programs take for "no user", in 16 and in 32 bits.
+#: nobody, and -1 and -2 as unsigned 16-bit and 32-bit numbers.
 _RESERVED = (65534, 65535, 2**32 - 2, 2**32 - 1)
-#: Other accounts and groups: useradd refuses the one, and the other would make a user of a service.
+#: Other accounts and groups of the images and of common services.
 _NAMES = re.compile(
     "_apt|adm|admin|audio|avahi|backup|bin|cdrom|chrony|crontab|daemon|dialout|dip|disk|dnsmasq|docker|fax|floppy|ftp|games|"
     "gnats|input|irc|kmem|kvm|landscape|list|lp|lxd|mail|man|messagebus|mysql|netdev|news|nobody|nogroup|ntp|"
@@ -22,12 +23,12 @@ _NAMES = re.compile(
 
 
 def takes_name(name: str) -> bool:
-    """Whether a user cannot have this name. ``ubuntu`` is a user."""
+    """Return whether users cannot have this name. ``ubuntu`` is an ordinary user."""
     return bool(_NAMES.fullmatch(name)) or (name in UIDS and name != "ubuntu")
 
 
 def uid_fault(name: str, uid: int) -> str:
-    """Why this uid cannot be this user's, to follow its name in a sentence; empty if it can."""
+    """Return why this user cannot have this uid, as the end of a sentence, or ""."""
     if name in UIDS:
         return "" if uid == UIDS[name] else f", which has {UIDS[name]} on the image"
     owner = next((other for other, number in UIDS.items() if number == uid), None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files a command reads, and the small inventory source that a run writes from them.
+"""Find the files that a command reads, and write the inventory source of a run.
 
-An option of the command line wins over the inventory's ``hyperpod.yml``, that over the platform's own paths.
+Precedence: command line, the inventory's ``hyperpod.yml``, HyperPod's own paths.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of one command, all paths absolute."""
+    """The input files of one command, with absolute paths."""
 
     resource_config: Path
     provisioning_parameters: Path | None
     inventory: Path | None
-    shared_users: Path  #: the list of users, or the folder that may have it
-    options: Mapping[str, Any] = field(default_factory=dict)  #: the inventory's hyperpod.yml as it stands
+    shared_users: Path  #: the list of users, or a directory that may contain it
+    options: Mapping[str, Any] = field(default_factory=dict)  #: content of the inventory's hyperpod.yml
     notes: tuple[str, ...] = ()
 
     @property
     def node(self) -> str | None:
-        """The instance name that the inventory's hyperpod.yml asks for."""
+        """The instance name set in the inventory's hyperpod.yml, or None."""
         name = self.options.get("node")
         return str(name) if name else None
 
     def write(self, directory: Path, node: str, connection: str | None) -> Path:
-        """Write the source for `node` alone into `directory`, with the user's variables beside it; return its path."""
+        """Write an inventory source for `node` to `directory`, link the user's variables there; return its path."""
         directory.mkdir(mode=0o700)
         options = {
             **self.options,
             "plugin": PLUGIN,
             "resource_config": str(self.resource_config),
-            # Absent here means the API-driven form; the plugin's default must not find another file.
+            # None means the API-driven form: the plugin must not fall back to its default path.
             "provisioning_parameters": str(self.provisioning_parameters or directory / "absent"),
             "shared_users": str(self.shared_users),
             "node": node,
@@ -82,9 +82,9 @@ class Inputs:
         return path
 
     def check_names(self, cluster: Cluster) -> Iterator[str]:
-        """A note for each variable file that is for no group or host of this cluster, or an error if it never can be.
+        """Yield a note for each variable file without a group or host in this cluster; Ansible ignores such files.
 
-        Ansible passes over such a file in silence.
+        Raises InputError for names that cannot exist in any cluster.
         """
         from hyperpod_lifecycle.inventory import GroupNames
 
@@ -106,7 +106,7 @@ class Inputs:
             raise InputError(problems)
 
     def keep(self, paths: Paths) -> None:
-        """Copy the platform's files to where a later run finds them when the folder they came from has gone."""
+        """Copy HyperPod's files to `etc_dir` for later runs, because the upload directory may be deleted."""
         paths.etc_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, path in (
             ("resource_config.json", self.resource_config),
@@ -117,11 +117,11 @@ class Inputs:
                 content = path.read_bytes()
                 if not copy.is_file() or copy.read_bytes() != content:
                     write_private(copy, content)
-            elif not path:  # the cluster has become one of the API-driven form
+            elif not path:  # API-driven form now
                 copy.unlink(missing_ok=True)
 
     def fingerprints(self) -> dict[str, str]:
-        """A digest of every input, so that `report` can say whether its run is still about the present files."""
+        """Return a digest of every input file, which `report` compares with the current files."""
         files = [self.resource_config]
         files += [self.provisioning_parameters] if self.provisioning_parameters else []
         files += users.files(self.shared_users)[:1]
@@ -137,20 +137,23 @@ def resolve(
     inventory: Path | None = None,
     checkout: Path | None = None,
 ) -> Inputs:
-    """Find the files; `checkout` is the source tree we run from, if we do. Only what the user named must exist."""
+    """Find the input files; `checkout` is the source tree, if this package runs from one.
+
+    Raises InputError if a file named by the user does not exist, or the inventory's YAML is invalid.
+    """
     if inventory is None:
         candidates = [paths.inventory] + ([checkout / "inventory"] if checkout else [])
         inventory = next((path for path in candidates if _exists(path)), None)
     elif not inventory.is_dir():
         raise _problem(inventory, "", "no such directory", "name a directory with hyperpod.yml and group_vars in it")
-    # Ansible runs in another folder.
+    # Ansible runs in another working directory.
     inventory = inventory.absolute() if inventory else None
     options = _options(inventory / SOURCE_FILE) if inventory else {}
     if inventory:
         check_yaml(variable_files(inventory), variables=True)
     notes: list[str] = []
     config = _pick("resource_config", resource_config, options, paths, notes)
-    # Who names the one file alone, as on_create.sh does in the API-driven form, does not mean an old copy of the other.
+    # With --resource-config alone, as in on_create.sh in the API-driven form, do not use an old copy of the other file.
     copies = resource_config is None
     parameters = _pick("provisioning_parameters", provisioning_parameters, options, paths, notes, copies=copies)
     return Inputs(
@@ -166,7 +169,7 @@ def resolve(
 def _pick(
     key: str, given: Path | None, options: Mapping[str, Any], paths: Paths, notes: list[str], *, copies: bool = True
 ) -> Path | None:
-    """The file to read for `key`: as given, else configured or the platform's, else our copy; None if none is there."""
+    """Return the file for `key`: given, configured, HyperPod's, or the copy of the last run; None if there is none."""
     if given:
         if not _exists(given):
             raise _problem(given, "", "no such file", f"correct --{key.replace('_', '-')}")
@@ -177,7 +180,7 @@ def _pick(
         return first
     copy = paths.etc_dir / f"{key}.json"
     if copies and _exists(copy):
-        notes.append(f"{first} is not there; used the copy of the last run, {copy}")
+        notes.append(f"{first} does not exist; used the copy of the last run, {copy}")
         return copy
     if first != platform:
         raise _problem(first, "", "no such file", f"correct {key} in the inventory's {SOURCE_FILE}")
@@ -185,7 +188,7 @@ def _pick(
 
 
 def _shared_users(inventory: Path | None, options: Mapping[str, Any], paths: Paths) -> Path:
-    """As configured; else beside the inventory, as in the upload folder; else where on_create.sh has put it."""
+    """Return the configured path, else the inventory's parent if it has a list, else `etc_dir`."""
     if options.get("shared_users"):
         return Path(options["shared_users"]).absolute()
     beside = inventory.parent if inventory else paths.etc_dir
@@ -229,7 +232,7 @@ def _options(path: Path) -> dict[str, Any]:
 
 
 def _exists(path: Path) -> bool:
-    # Path.exists raises where a directory above may not be read, as /etc/hyperpod-lifecycle for others than root.
+    # Path.exists raises if a parent is not readable, as /etc/hyperpod-lifecycle for users other than root.
     return os.path.exists(path)  # noqa: PTH110
 
 

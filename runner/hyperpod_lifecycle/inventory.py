@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ansible is told about a node: its groups and its `hyperpod_*` variables.
+"""The Ansible groups and `hyperpod_*` variables of a node.
 
-The role `platform` has the argument spec of every variable made here; a test compares the two.
+The argument spec of the role `platform` documents every variable; a test compares the two.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from hyperpod_lifecycle.cluster import Cluster, Node, NodeType
 from hyperpod_lifecycle.errors import InputError, Problem
 from hyperpod_lifecycle.users import User
 
-#: Groups that exist in every inventory, so that a play for login nodes is not an error on a cluster without any.
+#: Groups that always exist, so that plays for them are valid in a cluster without such nodes.
 NODE_TYPE_GROUPS = tuple(node_type.value for node_type in NodeType)
 
 #: The group of all members of the cluster.
 CLUSTER_GROUP = "hyperpod"
 
-#: Names that mean something to Ansible by themselves.
+#: Names reserved by Ansible.
 ANSIBLE_NAMES = ("all", "ungrouped", "localhost")
 
 
 def safe_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
-    """Each real name and a group name that Ansible accepts: ``prefix_`` and only letters, digits and underscores.
+    """Return a valid Ansible group name for each name: ``prefix_`` and only letters, digits and underscores.
 
-    Two names that would become the same group (``a-b``, ``a.b``) get a suffix made from the real name, so that
-    settings for one never reach the other, and the group of one does not depend on which others exist before it.
+    Names that map to the same group name (``a-b``, ``a.b``) get a checksum as suffix, independent of their order.
     """
     plain = {name: f"{prefix}_{re.sub(r'[^A-Za-z0-9_]', '_', name)}" for name in names}
     taken: dict[str, int] = {}
@@ -57,7 +56,7 @@ class GroupNames:
 
     @property
     def all(self) -> list[str]:
-        """Every group that has variables of the user's."""
+        """Every group for which the user can set variables."""
         made = (self.instance_groups, self.partitions, self.instance_types)
         return [
             *ANSIBLE_NAMES[:2],
@@ -67,7 +66,7 @@ class GroupNames:
         ]
 
     def _check(self, cluster: Cluster) -> None:
-        """An instance with the name of a group would be what `hosts:` of the group's plays means as well."""
+        """Raise InputError if an instance has the name of a group, because `hosts:` could mean either."""
         taken = {*self.all, *ANSIBLE_NAMES}
         key, remedy = "InstanceName", "rename its instance group: HyperPod names instances after it"
         problems = [
@@ -79,7 +78,7 @@ class GroupNames:
             raise InputError(problems)
 
     def of(self, node: Node) -> list[str]:
-        """Every group that `node` belongs to, broadest first, which is the order Ansible should merge variables in."""
+        """Return the groups of `node`, in increasing precedence of their variables."""
         return [
             CLUSTER_GROUP,
             node.node_type.value,
@@ -89,23 +88,23 @@ class GroupNames:
         ]
 
 
-#: Debian's names of the architectures, by the kernel's.
+#: Debian's names of architectures by those of the kernel.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True)
 class Image:
-    """What the nodes' image is like. Each field is an option of the inventory source, the one place to change it."""
+    """Properties of the nodes' image. Each field is an option of the inventory source and is set only there."""
 
     slurm_prefix: str = "/opt/slurm"
-    slurm_config_dir: str = ""  #: empty: `etc` below the prefix
+    slurm_config_dir: str = ""  #: default: `etc` below the prefix
     slurm_user: str = "slurm"
-    slurm_controller_port: int = 0  #: 0: what Slurm's files say
-    slurm_accounting_port: int = 0  #: 0: what Slurm's files say
-    architecture: str = ""  #: in Debian's spelling; empty: that of this machine
+    slurm_controller_port: int = 0  #: 0: as in slurm.conf
+    slurm_accounting_port: int = 0  #: 0: as in slurmdbd.conf
+    architecture: str = ""  #: in Debian's spelling; default: that of this machine
 
     def variables(self) -> dict[str, Any]:
-        """The variables of the contract that are made of it."""
+        """Return the `hyperpod_*` variables for these properties."""
         machine = platform.machine()
         return {
             "hyperpod_architecture": self.architecture or ARCHITECTURES.get(machine, machine),
@@ -118,7 +117,7 @@ class Image:
 
 
 def host_variables(node: Node, users: Iterable[User] = (), image: Image | None = None) -> dict[str, Any]:
-    """The contract between the platform's files and the roles: plain data, never templates."""
+    """Return the `hyperpod_*` variables of `node`: plain data without templates."""
     cluster, group, instance = node.cluster, node.group, node.instance
     return {
         "hyperpod_cluster_name": cluster.name,

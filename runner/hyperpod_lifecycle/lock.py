@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run per node at a time. The kernel drops the lock with the process, so a killed run leaves none behind.
+"""Allow one run per node at a time. The kernel releases the lock when the process ends.
 
-``on_create.sh`` takes the lock before it replaces the package and the settings, and hands it over.
+``on_create.sh`` takes the lock before it replaces the package and the settings, and passes it on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 
 POLL_SECONDS = 0.2
 
-#: Names the descriptor of the lock file that on_create.sh has locked.
+#: Variable with the file descriptor of the lock that on_create.sh holds.
 HANDED_OVER = "HYPERPOD_LIFECYCLE_LOCK"
 
 
@@ -31,7 +31,7 @@ class LockedError(LifecycleError):
 
 @contextmanager
 def hold(path: Path, command: str, wait: float, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock at `path`; wait up to `wait` seconds for another run to end, saying once who that is."""
+    """Hold the lock at `path`, waiting up to `wait` seconds for another run; `say` gets a line about that run."""
     descriptor = _open(path)
     try:
         deadline = time.monotonic() + wait
@@ -54,7 +54,7 @@ def hold(path: Path, command: str, wait: float, say: Callable[[str], None]) -> I
 
 
 def holder(path: Path) -> str:
-    """Who holds the lock, in words."""
+    """Return a description of the run that holds the lock."""
     try:
         content = json.loads(path.read_bytes())
         return f"pid {content['pid']} since {content['since']}, {content['command']}"
@@ -75,7 +75,7 @@ def _open(path: Path) -> int:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a run holds it now."""
+    """Return whether a run holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log of this node's runs: a private file of bounded size."""
+"""The log of this node's runs: a file of limited size that only root can read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from datetime import datetime, timezone
 from pathlib import Path
 
-LIMIT = 5_000_000  #: bytes; a longer log makes room for a new one and is kept once
+LIMIT = 5_000_000  #: bytes; a larger log is renamed, and one old log is kept
 
 
 class Log:
-    """Lines with time and process id, appended. A full disk never ends the run; it is told in :attr:`fault`."""
+    """Appends lines with time and process id. Errors do not end the run; see :attr:`fault`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -19,7 +19,7 @@ class Log:
         self._file: int | None = None  # nothing is buffered that could fail later, on close
 
     def write(self, text: str) -> None:
-        """One entry; of a text that would fill the log alone, beginning and end."""
+        """Write one entry; of a very long text, its beginning and end."""
         if self.fault:
             return
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -37,7 +37,7 @@ class Log:
             self.fault = f"the log {self.path} cannot be written: {error.strerror}"
 
     def close(self) -> None:
-        """Until the next entry."""
+        """Close the file until the next entry."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

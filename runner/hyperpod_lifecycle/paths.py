@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things live on a node. Tests pass their own."""
+"""Paths on a node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Paths:
-    """The four directories of a node that a run reads and writes."""
+    """The directories that a run reads and writes; tests use their own."""
 
     log_dir: Path = Path("/var/log/provision")  #: the logs and the last report
-    run_dir: Path = Path("/run/hyperpod-lifecycle")  #: the lock, packed modules and, while a run lasts, its own
+    run_dir: Path = Path("/run/hyperpod-lifecycle")  #: the lock, packed modules and each run's private directory
     etc_dir: Path = Path("/etc/hyperpod-lifecycle")  #: the user's inventory and copies of the platform's files
     platform_dir: Path = Path("/opt/ml/config")  #: the platform's files
 
@@ -40,10 +40,10 @@ class Paths:
 
 
 def write_private(path: Path, content: str | bytes) -> None:
-    """Put a file in place at once and readable by its owner only, whatever the umask and whenever we are killed."""
+    """Write a file atomically with mode 0600, whatever the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # made with mode 0600
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

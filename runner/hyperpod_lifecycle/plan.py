@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run would do on a node: Ansible is asked, nothing is changed."""
+"""The plan of a node: what a run would do, without changing anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlannedConcern:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a node is and which concerns run on it, in order."""
+    """A node's type and place in the cluster, and its concerns in order."""
 
     cluster: str
     node: str
@@ -33,16 +33,16 @@ class Plan:
     partitions: tuple[str, ...]
     controllers: tuple[str, ...]
     concerns: tuple[PlannedConcern, ...]
-    shows: dict[str, Any]  #: what the roles say of the node: file systems, homes, users, the accounting database
+    shows: dict[str, Any]  #: values shown by roles: file systems, homes, users, the accounting database
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON data."""
+        """Return the plan as JSON data."""
         return asdict(self)
 
 
 def make(node: Node, answer: Answer) -> Plan:
-    """The plan for `node`, from what Ansible says of it."""
+    """Return the plan of `node`, from Ansible's answer."""
     return Plan(
         cluster=node.cluster.name,
         node=node.instance.name,

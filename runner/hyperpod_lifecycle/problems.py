@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Problems of an input as they are found: collected, each place once, in words that fit into any log."""
+"""Collect the problems of an input, one for each place, and format values for messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from .errors import InputError, Problem
 
-#: Problems of one kind that are spelt out; 10,000 wrong addresses must not become 10,000 lines in CloudWatch.
+#: Maximum number of similar problems to list: 10,000 wrong addresses must not be 10,000 lines in CloudWatch.
 LIKE_SHOWN = 10
-#: Names that an error lists as known.
+#: Maximum number of known names to list.
 KNOWN_SHOWN = 20
-#: Names among which a near one is looked for; each costs some microseconds.
+#: Maximum number of names to compare with a misspelt one; each takes some microseconds.
 NEAR_LOOKED_AT = 1000
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -23,7 +23,7 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 class Problems:
-    """Collects problems, one for each key: the first is the cause, later ones of that key only follow from it."""
+    """Problems, one for each key: the first one is the cause of later ones of the same key."""
 
     def __init__(self) -> None:
         self._kept: list[Problem] = []
@@ -34,7 +34,7 @@ class Problems:
         return len(self._keys)
 
     def add(self, file: str, key: str, found: str, remedy: str) -> None:
-        """Record one: ``key`` is a JSON path, ``found`` what is there, ``remedy`` what is known or to be done."""
+        """Add a problem: ``key`` is a JSON path, ``found`` what is wrong, ``remedy`` what to do."""
         if (file, key) in self._keys:
             return
         self._keys.add((file, key))
@@ -44,7 +44,7 @@ class Problems:
             self._kept.append(Problem(file, key, found, remedy))
 
     def listed(self) -> list[Problem]:
-        """Everything recorded; of many problems of one kind the first few and how many more there are."""
+        """Return all problems; of many similar ones, the first few and the number of others."""
         more = (
             Problem(file, key, f"{count - LIKE_SHOWN} more of the same kind", remedy)
             for (file, key, remedy), count in self._kinds.items()
@@ -53,13 +53,13 @@ class Problems:
         return [*self._kept, *more]
 
     def raise_any(self) -> None:
-        """Raise one :class:`InputError` with everything recorded; do nothing if nothing was."""
+        """Raise one :class:`InputError` with all problems, if there are any."""
         if self._kept:
             raise InputError(self.listed())
 
 
 def json_path(location: Iterable[str | int]) -> str:
-    """``("worker_groups", 0, "partition_name")`` -> ``worker_groups[0].partition_name``; odd keys as ``["a b"]``."""
+    """Format ``("worker_groups", 0, "name")`` as ``worker_groups[0].name``; quote other keys, as in ``["a b"]``."""
     path = ""
     for step in location:
         if isinstance(step, int):
@@ -72,12 +72,12 @@ def json_path(location: Iterable[str | int]) -> str:
 
 
 def any_index(key: str) -> str:
-    """``Instances[7].Label`` -> ``Instances[*].Label``: the same place in every element of a list."""
+    """Replace indices by ``*``: ``Instances[7].Label`` becomes ``Instances[*].Label``."""
     return _INDEX.sub("[*]", key)
 
 
 def show(value: object) -> str:
-    """A found value for a message, short: scalars as JSON, containers by kind only (they may hold secrets)."""
+    """Format a value for a message: scalars as short JSON, containers by kind only because they may hold secrets."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def show(value: object) -> str:
 
 
 def known(names: Iterable[str]) -> str:
-    """``a, b and 598 more`` for messages, always printable; ``none`` if there is nothing."""
+    """Format names for a message, printable: ``a, b and 598 more``, or ``none``."""
     listed = list(names)
     text = ", ".join(name if name.isprintable() else show(name) for name in listed[:KNOWN_SHOWN]) or "none"
     rest = len(listed) - KNOWN_SHOWN
@@ -99,12 +99,12 @@ def known(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
-    """The known name that differs by case or a few letters only."""
+    """Return the known name that differs only by case or a few letters, or None."""
     same = [other for other in names if other.casefold() == name.strip().casefold()]
     near = same or difflib.get_close_matches(name, names[:NEAR_LOOKED_AT], n=1)
     return near[0] if near else None
 
 
 def did_you_mean(near: str | None) -> str:
-    """``did you mean "brain"? `` with the blank, to put before what is known; nothing without a near name."""
+    """Return ``did you mean "brain"? `` with a final blank, or an empty string if `near` is None."""
     return "" if near is None else f"did you mean {show(near)}? "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question to Ansible: which plays and tags are for this node, and what is wrong with the user's settings.
+"""Ask Ansible which plays and tags apply to this node, and which settings of the user are invalid.
 
-The program `in_ansible.playbook` answers it in a file. A plan starts that program for the answer alone; in a run the
-same process goes on with the playbook.
+The program `in_ansible.playbook` writes the answer to a file. A plan starts it for the answer only; in a run the same
+process then runs the playbook.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from hyperpod_lifecycle.errors import ExitCode, InputError, LifecycleError, Prob
 from hyperpod_lifecycle.events import tidy
 from hyperpod_lifecycle.selection import Play
 
-#: Everything that a run does on a node.
+#: The playbook of all concerns.
 SITE = "hyperpod.lifecycle.site"
 
-#: Ours, by its path: with our folder on PATH tasks would find our python3 instead of the node's. It takes nothing from
-#: the folder it is started in.
+#: This interpreter by its path, because tasks must find the node's python3 on PATH. `-I` ignores the working directory.
 PROGRAM = (sys.executable, "-I", "-m", "hyperpod_lifecycle.in_ansible.playbook")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What Ansible says of a playbook on this node."""
+    """Ansible's description of a playbook on this node."""
 
     node_type: str
     plays: tuple[Play, ...]
     problems: tuple[Problem, ...]
-    #: what the roles say of the node, in a plan: file systems, homes, users, the database
+    #: values that roles show in a plan: file systems, homes, users, the database
     shows: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Answer | None:
-        """The answer at `path`; None if Ansible ended before it could give one."""
+        """Return the answer at `path`, or None if Ansible ended before it wrote one."""
         if not path.exists():
             return None
         said = json.loads(path.read_bytes())
@@ -52,7 +51,10 @@ class Answer:
 
 
 def ask(playbook: str, inventory: Path, private: Path, environment: Mapping[str, str]) -> Answer:
-    """Ask, and run nothing. Raises InputError for wrong settings, or with Ansible's words if it cannot answer."""
+    """Return the answer for `playbook` without running a task.
+
+    Raises InputError for invalid settings or if Ansible fails, and LifecycleError if Ansible crashes.
+    """
     path = private / "answer.json"
     done = subprocess.run(
         [*PROGRAM, str(path), "", "--list-hosts", "--inventory", str(inventory), playbook],

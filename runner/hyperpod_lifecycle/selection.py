@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plays a run with tags selects, from what Ansible says of them."""
+"""Select plays and tasks by `--tags` and `--skip-tags`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from hyperpod_lifecycle.errors import InputError, Problem
 
-#: Tags that Ansible gives a meaning of their own.
+#: Tags with a special meaning in Ansible.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})
 
-#: What every role's tasks are tagged with, beside their concern.
+#: Tags of the tasks of every role, in addition to their concern.
 PHASES = ("install", "configure", "service", "verify")
 
 
 @dataclass(frozen=True)
 class Play:
-    """One play as Ansible sees it."""
+    """One play, as Ansible has loaded it."""
 
     name: str
     hosts: tuple[str, ...]  #: its `hosts:`
@@ -39,30 +39,33 @@ class Play:
         )
 
     def has(self, tags: Collection[str]) -> bool:
-        """Whether one of `tags` means something in it."""
+        """Return whether the play or a task of it has one of `tags`."""
         return bool((self.tags | self.task_tags | SPECIAL) & set(tags))
 
     def whole(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
-        """Whether a run with these options does all of it."""
+        """Return whether a run with these options runs all tasks of the play."""
         if "always" in self.tags:
             return True
         left_out = (self.task_tags - self.tags - SPECIAL) & set(skip_tags)
         return not left_out and (not tags or bool((self.tags | {"all"}) & set(tags)))
 
     def selected(self, tags: Collection[str], skip_tags: Collection[str]) -> bool:
-        """Whether a run with these options does more in it than its `always` tasks."""
+        """Return whether a run with these options runs more of the play than its `always` tasks."""
         return (not tags or self.has(tags) or "always" in self.tags) and not self.tags & set(skip_tags)
 
 
 def selection(plays: Collection[Play], tags: Iterable[str], skip_tags: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The tags to run and to skip, as Ansible needs them for what the user asks; InputError for what cannot be."""
+    """Return Ansible's tags to run and to skip for the user's `tags` and `skip_tags`.
+
+    Raises InputError for unknown tags and impossible combinations.
+    """
     tags, skip_tags = list(tags), list(skip_tags)
     _check(plays, [*tags, *skip_tags])
     return _without_phases(plays, tags, skip_tags)
 
 
 def _check(plays: Collection[Play], tags: Collection[str]) -> None:
-    """A tag that nothing has would make a run that does nothing and succeeds."""
+    """Raise InputError for unknown tags, with which Ansible would succeed without running anything."""
     known = SPECIAL.union(*(play.tags | play.task_tags for play in plays))
     names = ", ".join(sorted(known))
     unknown = [
@@ -77,10 +80,10 @@ def _check(plays: Collection[Play], tags: Collection[str]) -> None:
 def _without_phases(
     plays: Collection[Play], tags: Collection[str], skip_tags: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Leave out whole phases, and nothing that another phase needs as well.
+    """Translate phases in `skip_tags` to tags that keep tasks shared by several phases.
 
-    Ansible skips a task that has any of the skipped tags, so also what looks for all phases at what is there. Hence the
-    other phases are chosen, and concerns that are not wanted are skipped.
+    Ansible skips a task that has any skipped tag, and with it discovery tasks that other phases need. Therefore the
+    other phases are selected, and unwanted concerns are skipped.
     """
     phases = set(PHASES)
     left = phases - set(skip_tags)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables with a role's prefix that no role has, and placeholders that were left in.
+"""Find unknown variables with a role's prefix, and placeholders in values.
 
-Ansible itself accepts a mistyped variable in silence: the role then runs with its default.
+Ansible ignores a mistyped variable: the role then runs with its default.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hyperpod_lifecycle.variable_files import origin
 
 
 def problems(variables: Mapping[str, Any], options: Declared) -> list[Problem]:
-    """Every variable that carries a role's prefix without being one of its options, and every placeholder.
+    """Return a problem for each variable with a role's prefix that is not an option, and for each placeholder.
 
-    Values are not shown: a mistyped name may well hold a secret.
+    Values are not shown, because a mistyped variable may be a secret.
     """
     found: list[Problem] = []
     roles = {option.role for option in options.values()}
@@ -48,7 +48,7 @@ def problems(variables: Mapping[str, Any], options: Declared) -> list[Problem]:
 
 
 def texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in a nested value, with its path."""
+    """Yield the path and text of every string in a nested value."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):

@@ -13,13 +13,13 @@ from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 
 
 class InterruptedRun(LifecycleError):
-    """A signal asked us to stop."""
+    """A signal has stopped the run."""
 
     exit_code = ExitCode.INTERRUPTED
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGHUP, remembered; inside :meth:`raising` they end what is being waited for."""
+    """Handles SIGTERM, SIGINT and SIGHUP: records the first, and raises InterruptedRun inside :meth:`raising`."""
 
     def __init__(self) -> None:
         self.received = ""  #: name of the first one
@@ -47,7 +47,7 @@ class Signals:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Where a signal may cut in; elsewhere it waits for the next look at :attr:`received`."""
+        """Raise InterruptedRun at a signal while the context is active; otherwise poll :attr:`received`."""
         if self.received:
             self._stop()
         self._raise = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON files read strictly, and checked against a schema; every problem names file, key, finding and remedy.
+"""Read JSON files strictly and validate them with a schema; problems have file, key, finding and remedy.
 
-Nothing here raises on bad input. A reader adds to :class:`~hyperpod_lifecycle.problems.Problems` until it has seen
-everything, and raises once, so that a user meets all problems of all files in one run.
+Nothing here raises on invalid input. A reader collects :class:`~hyperpod_lifecycle.problems.Problems` and raises once,
+so that the user sees all problems of all files at once.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pydantic_core import PydanticCustomError
 from .placeholders import mark, placeholder
 from .problems import Problems, any_index, json_path, show
 
-#: Levels of objects and lists. Real files have six; the limit gives every Python the same answer to a nested bomb.
+#: Maximum nesting. Real files have six levels; the limit makes all Python versions reject deeper files alike.
 MAX_DEPTH = 64
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-#: Keys from the root of a document, as pydantic gives them.
+#: Keys from the root of a document, as in pydantic.
 Location = tuple[str | int, ...]
 
 
 class Schema(BaseModel):
-    """Base of the schemas of files: no conversion of types, unknown keys are kept so that they can be noted."""
+    """Base of the schemas of files: types are not converted, unknown keys are kept so that a note can name them."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -43,18 +43,18 @@ def _filled_in(value: object) -> object:
     return value
 
 
-#: A string that names something, so that ``None`` is none.
+#: A string that names something; placeholders and texts such as ``None`` are invalid.
 Text = Annotated[str, BeforeValidator(_filled_in)]
 
 
 class _Object(dict[str, Any]):
-    """A JSON object in which keys came twice."""
+    """A JSON object with duplicate keys."""
 
     twice: tuple[str, ...] = ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # A key that begins with "_" is a comment: nobody sees it, nobody checks it, and it may be repeated.
+    # Keys that begin with "_" are comments: they are not checked and may be repeated.
     pairs = [pair for pair in pairs if not pair[0].startswith("_")]
     plain = dict(pairs)
     if len(plain) == len(pairs):
@@ -69,10 +69,10 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def read_json(path: Path, problems: Problems, *, optional: bool = False, top: tuple[type, ...] = (dict,)) -> Any:
-    """The document in ``path``: UTF-8 with or without BOM, any line ends, strict JSON, no key twice in an object.
+    """Return the document in ``path``: strict JSON in UTF-8, with or without BOM, without duplicate keys.
 
-    Keys beginning with ``_`` are comments and are dropped. Returns None after adding to ``problems``, and also where
-    the file does not exist and is ``optional``. ``top`` says which types the document itself may have.
+    Keys beginning with ``_`` are comments and are dropped. Returns None after adding to ``problems``, and also if the
+    file does not exist and is ``optional``. ``top`` has the valid types of the document.
     """
     file = str(path)
     try:
@@ -117,7 +117,7 @@ def _line_column(before: str) -> str:
 
 
 def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str, str]:
-    """Position, finding and hint of a syntax error, alike on every Python (3.13 has its own words and places)."""
+    """Return position, finding and remedy of a syntax error, independent of the Python version."""
     position = error.pos
     before = text[:position].rstrip()
     here = text[position : position + 1]
@@ -141,9 +141,9 @@ def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str, str]:
 
 
 def _check_values(file: str, document: object, problems: Problems) -> bool:
-    """Look at every key and string once; False if the document is of no use (placeholders do not make it so)."""
+    """Check every key and string; return False if the document cannot be used. Placeholders alone do not prevent it."""
     usable = True
-    # A location is a chain of (parent, step); most are never rendered. No recursion: depth is the input's choice.
+    # A location is a chain of (parent, step), rendered only if needed. Iterative, because the input sets the depth.
     stack: list[tuple[object, Any, int]] = [(document, None, 1)]
     while stack:
         value, chain, depth = stack.pop()
@@ -195,10 +195,10 @@ _EXPECTED = {
 def parse(
     schema: type[SchemaT], document: dict[str, Any], file: str, problems: Problems, at: Location = ()
 ) -> tuple[SchemaT | None, frozenset[str]]:
-    """``document`` as a ``schema``, and the top-level keys whose values were wrong.
+    """Return ``document`` as an instance of ``schema``, and its top-level keys with invalid values.
 
-    Wrong keys are reported and left out of the result, so that the remaining ones can still be checked; where that
-    leaves a required key missing, the result is None. ``at`` is where the document sits in its file.
+    Invalid keys are reported and omitted from the result, so that the others can be checked; if a required one is
+    among them, the result is None. ``at`` is the location of the document in its file.
     """
     try:
         return schema.model_validate(document), frozenset()
@@ -217,19 +217,19 @@ def parse(
     wrong = frozenset(str(fault["loc"][0]) for fault in faults)
     try:
         return schema.model_validate({key: value for key, value in document.items() if key not in wrong}), wrong
-    except ValidationError:  # a required key is among the wrong ones; that is reported above
+    except ValidationError:  # a required key is invalid, which is reported above
         return None, wrong
 
 
 def unknown_keys(model: Schema) -> list[str]:
-    """Keys outside the schema, each place once (``InstanceGroups[*].Instances[*].Rack``), in the order of the file."""
+    """Return unknown keys, such as ``InstanceGroups[*].Instances[*].Rack``, once each, in the order of the file."""
     found: dict[Location, None] = {}
     _gather(model, (), found)
     return list(dict.fromkeys(any_index(json_path(location)) for location in found))
 
 
 def _gather(model: Schema, at: Location, found: dict[Location, None]) -> None:
-    # Recursion is bounded by the schema, not by the input.
+    # The schema limits the recursion.
     for key in model.model_extra or ():
         place = (*at, key)
         found[place] = None
@@ -239,6 +239,6 @@ def _gather(model: Schema, at: Location, found: dict[Location, None]) -> None:
         if isinstance(value, Schema):
             _gather(value, place, found)
         elif isinstance(value, list) and value and isinstance(value[0], Schema):
-            # Every element counts as the first one: 10,000 nodes with a new key are one note.
+            # All elements get the same index: 10,000 nodes with a new key are one note.
             for item in value:
                 _gather(item, (*place, 0), found)

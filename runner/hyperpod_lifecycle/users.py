@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster's users, from ``shared_users.txt`` or ``shared_users.yaml``: the one reader of both formats.
+"""Read the cluster's users from ``shared_users.txt`` or ``shared_users.yaml``.
 
 The text format has a line ``name,uid[,home]`` for each user. The YAML format has ``users``, ``groups`` with ``users``
-in them, or both; ``slurm_account`` and ``shared_filesystem_mount`` hold for everything below where they stand.
-No Ansible here. Raises one :class:`~hyperpod_lifecycle.errors.InputError` that lists every problem.
+in them, or both; ``slurm_account`` and ``shared_filesystem_mount`` apply to the level they are at and those below.
+Does not use Ansible. Raises one :class:`~hyperpod_lifecycle.errors.InputError` that lists every problem.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from hyperpod_lifecycle.placeholders import placeholder
 from hyperpod_lifecycle.problems import Problems, did_you_mean, json_path, known, nearest, show
 from hyperpod_lifecycle.strict_json import Schema, parse, unknown_keys
 
-#: Where a folder is searched for the list. The first that is there wins, even when it is empty.
+#: Names of the list in a directory. The first that exists is read, even if it is empty.
 FILES = ("shared_users.txt", "shared_users.yaml", "shared_users.yml")
 
-#: What useradd accepts, without upper case, which Slurm's accounting does not keep.
+#: Names that useradd accepts, in lower case because Slurm's accounting does not keep upper case.
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 _NAME_RULE = "write a lower-case letter, then up to 31 of those, digits, _, . and -"
-#: What sacctmgr takes as one word, and the database keeps.
+#: Names that sacctmgr takes as one word and the database can store.
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _HOME_RULE = "write an absolute path of a directory of its own, such as /fsx/ada, without .., blanks and colons"
 
 
 @dataclass(frozen=True)
 class User:
-    """One account that is the same on every node."""
+    """One user, with the same uid on every node."""
 
     name: str
     uid: int
-    home: str  #: absolute path; "" leaves it to the node
-    slurm_account: str  #: "" where the list names none
+    home: str  #: absolute path; "" for the node's default
+    slurm_account: str  #: "" if the list has none
 
 
 @dataclass(frozen=True)
 class Users:
-    """The list as read."""
+    """The users of a list, and notes about it."""
 
-    path: Path | None  #: the file; None where there is none
+    path: Path | None  #: the file; None if there is none
     users: tuple[User, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -77,15 +77,15 @@ KEYS = ("groups", "users", "name", *_User.model_fields)
 
 
 def files(where: Path) -> list[Path]:
-    """`where` itself if its suffix is that of a file, else those of :data:`FILES` in it, first the one to read."""
+    """Return `where` if it has a file's suffix, else those of :data:`FILES` in it; the first one is read."""
     if where.suffix in (".txt", ".yaml", ".yml"):
         return [where]
-    # Not Path.exists, which raises where the folder may not be read: /etc/hyperpod-lifecycle is root's.
+    # Path.exists raises if the directory is not readable: /etc/hyperpod-lifecycle is root's.
     return [where / name for name in FILES if os.path.exists(where / name)]  # noqa: PTH110
 
 
 def load(where: Path) -> Users:
-    """Read the list at `where`, a file or a folder that may have one."""
+    """Read the list at `where`, a file or a directory that may contain one."""
     found = files(where)
     if not found:
         return Users(None)
@@ -100,14 +100,14 @@ def load(where: Path) -> Users:
 
 
 class _ListReader:
-    """One file on its way from text to users."""
+    """Parses one file into users; collects problems and notes."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems = Problems()
         self.users: list[User] = []
         self.notes: list[str] = []
-        self._taken: dict[tuple[str, str | int], str] = {}  #: where each name, uid and home was first seen
+        self._taken: dict[tuple[str, str | int], str] = {}  #: place of the first use of each name, uid and home
 
     def text(self, path: Path) -> str | None:
         try:
@@ -123,7 +123,7 @@ class _ListReader:
         return None
 
     def lines(self, text: str) -> None:
-        """Lines may end as on Windows, fields may have blanks around them, ``#`` begins a comment."""
+        """Parse the text format. Allows CRLF, blanks around fields, and comments that begin with ``#``."""
         for number, line in enumerate(text.splitlines(), 1):
             fields = [field.strip() for field in line.partition("#")[0].split(",")]
             if fields == [""]:
@@ -141,7 +141,7 @@ class _ListReader:
 
     def document(self, text: str) -> None:
         try:
-            # Every scalar as it is written: a name such as `no`, or a uid in quotes, is what it looks like.
+            # Read every scalar as a string: a name may be `no`, a uid may be quoted.
             raw = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 # it makes nothing but strings, lists and dicts
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
@@ -222,9 +222,9 @@ class _ListReader:
 
 
 def _repeated(document: yaml.Node | None) -> Iterator[tuple[str, list[int]]]:
-    """Keys that a mapping has more than once, at any depth, and the lines that they are in."""
+    """Yield each duplicate key, at any depth, with its lines."""
     waiting: list[tuple[yaml.Node | None, tuple[str | int, ...]]] = [(document, ())]
-    seen: set[int] = set()  # an alias can lead back
+    seen: set[int] = set()  # aliases can make a cycle
     while waiting:
         node, at = waiting.pop()
         if id(node) in seen:

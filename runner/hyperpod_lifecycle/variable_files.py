@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files with the user's variables: which there are, what is wrong with them, and which of them sets a variable."""
+"""Find and check the files with the user's variables, and find the file that sets a variable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from hyperpod_lifecycle.errors import InputError, Problem
 
-#: What an inventory directory may hold for Ansible besides the source itself.
+#: Directories of variables in an inventory directory.
 VARIABLE_FOLDERS = ("group_vars", "host_vars")
 
 READ_ONLY = "read-only: set by HyperPod's files"
@@ -22,7 +22,7 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 def variable_files(inventory: Path) -> list[Path]:
-    """The user's variables, as Ansible looks for them; under the user's own name where a run has linked the folder."""
+    """Return the files of variables that Ansible reads, with the user's own path if a run has linked the directory."""
     folders = (inventory / name for name in VARIABLE_FOLDERS)
     named = (inventory / folder.readlink() if folder.is_symlink() else folder for folder in folders)
     found = (path for folder in named for path in sorted(folder.rglob("*")))
@@ -30,7 +30,7 @@ def variable_files(inventory: Path) -> list[Path]:
 
 
 def origin(name: str, variables: Mapping[str, Any]) -> str:
-    """The files of the inventory that set `name`, for a message; `variables` are Ansible's for the host."""
+    """Return the files of the inventory that set `name`, for a message; `variables` are Ansible's for the host."""
     folder = Path(str(variables.get("inventory_dir") or ""))
     line = re.compile(rf"^[\"']?{re.escape(name)}[\"']?[ \t]*:", re.MULTILINE)
     found = [
@@ -40,9 +40,9 @@ def origin(name: str, variables: Mapping[str, Any]) -> str:
 
 
 def check_yaml(files: Iterable[Path], variables: bool = False) -> None:
-    """Raise InputError with all that is wrong with the YAML of `files`; with `variables`, they hold the user's.
+    """Raise InputError with all YAML problems of `files`; with `variables`, also check that they contain variables.
 
-    Ansible stops at the first without saying which one it is, and accepts some of it in silence.
+    Ansible stops at the first problem without naming the file, and ignores some of them.
     """
     problems: list[Problem] = []
     for path in files:
@@ -69,7 +69,7 @@ def _place(mark: Any) -> str:
 
 
 def _node_problems(path: Path, node: Any, seen: set[int]) -> Iterator[Problem]:
-    """Values that look like a date and are none, keys that cannot be one, and keys twice, at any depth."""
+    """Yield problems with invalid scalars such as dates, unhashable keys and duplicate keys, at any depth."""
     if id(node) in seen:  # an alias
         return
     seen.add(id(node))
@@ -79,7 +79,7 @@ def _node_problems(path: Path, node: Any, seen: set[int]) -> Iterator[Problem]:
             yaml.SafeLoader("").construct_object(node)
         except (ValueError, OverflowError, yaml.YAMLError):
             kind = node.tag.removeprefix(_YAML_TAG)
-            yield Problem(str(path), where, f"{node.value} looks like a {kind} and is none", "put quotes around it")
+            yield Problem(str(path), where, f"{node.value} is an invalid {kind}", "quote it if it is a string")
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             yield from _node_problems(path, item, seen)
@@ -91,8 +91,8 @@ def _node_problems(path: Path, node: Any, seen: set[int]) -> Iterator[Problem]:
                 continue
             name, line = (key.tag, key.value), key.start_mark.line + 1
             if name in lines and key.value != "<<":
-                found = f"line {lines[name]} sets it too, and the last one would count"
-                yield Problem(str(path), f"line {line}: {key.value}", found, "keep one")
+                found = f"duplicate key, first on line {lines[name]}"
+                yield Problem(str(path), f"line {line}: {key.value}", found, "keep one of them")
             lines.setdefault(name, line)
             yield from _node_problems(path, key, seen)
             yield from _node_problems(path, value, seen)
@@ -101,10 +101,10 @@ def _node_problems(path: Path, node: Any, seen: set[int]) -> Iterator[Problem]:
 def _variable_problems(path: Path, content: bytes, document: Any) -> Iterator[Problem]:
     if content.startswith(b"$ANSIBLE_VAULT"):
         remedy = "keep secrets in a secret store, and only their names here"
-        yield Problem(str(path), "", "it is encrypted with ansible-vault, and a run has no password for it", remedy)
+        yield Problem(str(path), "", "encrypted with ansible-vault, whose password a run does not have", remedy)
     elif isinstance(document, yaml.MappingNode):
         for key, _ in document.value:
             if isinstance(key, yaml.ScalarNode) and key.value.startswith("hyperpod_"):
                 yield Problem(str(path), key.value, READ_ONLY, "delete the line")
     elif document is not None:
-        yield Problem(str(path), "", "it does not hold variables", "write lines such as: slurm_log_size: 100M")
+        yield Problem(str(path), "", "does not contain variables", "write lines such as: slurm_log_size: 100M")

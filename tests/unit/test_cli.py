@@ -218,7 +218,7 @@ def test_report_of_a_run_that_has_not_ended_says_whether_it_still_goes_on(paths:
     Report(started="2026-11-30T10:00:00+00:00", summary="x").write(paths.report_file)
     assert "the run that began at 2026-11-30T10:00:00+00:00 was killed: run it again" in command("report").out
     with lock.hold(paths.lock_file, "another", 0, pytest.fail):
-        assert "the run that began at 2026-11-30T10:00:00+00:00 is still going" in command("report").out
+        assert "the run that began at 2026-11-30T10:00:00+00:00 is still running" in command("report").out
 
 
 def test_report_of_a_run_whose_files_were_copied_says_nothing_of_them(paths: Paths, command: Command) -> None:
@@ -244,7 +244,7 @@ def test_report_is_shown_also_where_the_inventory_is_broken(paths: Paths, comman
     (settings / "hyperpod.yml").write_text("a: [")
     shown = command("report", "--inventory", str(settings))
     assert shown.code == 0
-    assert "note: a run now would not begin: " in shown.out
+    assert "note: a run would fail now: " in shown.out
     assert shown.out.endswith(": the sentence\n")
 
 
@@ -266,7 +266,7 @@ def test_a_reader_that_went_away_is_no_fault(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("redirection", [">&-", "<&- 2>&-", ">&- 2>&-"])
-def test_closed_streams_are_no_defect(redirection: str) -> None:
+def test_closed_streams_are_no_internal_error(redirection: str) -> None:
     words = shlex.join([sys.executable, "-m", "hyperpod_lifecycle.cli", "plan", *FILES, "--node", "brain-1"])
     done = subprocess.run(["sh", "-c", f"{words} {redirection}"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -279,7 +279,7 @@ def test_a_user_without_a_name_can_plan(tmp_path: Path, monkeypatch: pytest.Monk
     assert environment.clean_environment(tmp_path, None, "local")["HOME"] == "/"
 
 
-def test_an_expected_error_is_one_message_and_a_defect_one_sentence(
+def test_an_expected_error_is_one_message_and_an_internal_error_one_sentence(
     paths: Paths, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def expected(*_: Any, **__: Any) -> None:
@@ -294,7 +294,7 @@ def test_an_expected_error_is_one_message_and_a_defect_one_sentence(
     assert result.code == ExitCode.INTERNAL
     assert result.err == (
         "hyperpod-lifecycle: ZeroDivisionError: division by zero; "
-        f"this is a defect of ours; its traceback is in {paths.log_file}\n"
+        f"an internal error; its traceback is in {paths.log_file}\n"
     )
     assert "ZeroDivisionError" in paths.log_file.read_text()
 

@@ -101,8 +101,8 @@ def test_account_and_mount_come_from_the_nearest_level(tmp_path: Path) -> None:
         ("ada,2001,/etc/ada", 'the home "/etc/ada" is in a system directory'),
         ("ada,2001,/root", 'the home "/root" is in a system directory'),
         ("ada,2001,/opt/slurm/ada", 'the home "/opt/slurm/ada" is in a system directory'),
-        ("ada,2001,/", 'the home "/" is a top-level directory, such as file systems are mounted at'),
-        ("ada,2001,/fsx/", 'the home "/fsx" is a top-level directory, such as file systems are mounted at'),
+        ("ada,2001,/", 'the home "/" is a top-level directory, which may be a mount point'),
+        ("ada,2001,/fsx/", 'the home "/fsx" is a top-level directory, which may be a mount point'),
         ("ada,2001,/fsx/<user>", 'the placeholder "/fsx/<user>"'),
     ],
 )

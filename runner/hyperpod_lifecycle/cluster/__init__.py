@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as its JSON files describe it: the one place where node types are decided.
+"""The cluster as described by its JSON files. Node types are decided here only.
 
 Two forms exist and both must work (the service's reference pages call the first "legacy", yet fully supported):
 
 * file form: ``provisioning_parameters.json`` names the controller, login and worker groups;
-* API-driven form: every group of ``resource_config.json`` has ``SlurmConfig.NodeType``, and there is no second file, or
-  one that names no groups.
+* API-driven form: every group of ``resource_config.json`` has ``SlurmConfig.NodeType``, and the second file does not
+  exist or names no groups.
 
 :func:`load` reads them into frozen models or raises one :class:`~hyperpod_lifecycle.errors.InputError` that lists every
-problem. Comparison is exact; nothing that is unknown falls back to compute. No Ansible here and no network.
+problem. Names are compared exactly, and an unknown group is never taken for compute. Uses neither Ansible nor network.
 """
 
 from hyperpod_lifecycle.cluster.model import Cluster, FileSystem, Group, Instance, Node, NodeType, UntypedGroup

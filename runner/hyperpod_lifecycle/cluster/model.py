@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as its JSON files describe it, in frozen models."""
+"""Immutable models of the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hyperpod_lifecycle.problems import did_you_mean, known, nearest, show
 
 
 class NodeType(str, Enum):
-    """What a node does; the value is also the name of its Ansible group."""
+    """The type of a node; its value is also the name of its Ansible group."""
 
     CONTROLLER = "controller"
     LOGIN = "login"
@@ -38,7 +38,7 @@ class FileSystem:
 
 @dataclass(frozen=True)
 class Instance:
-    """One node. Address and id are None while the service has not assigned them."""
+    """One instance. Address and id are None until the service has assigned them."""
 
     name: str  #: ``InstanceName``, ``<group>-<n>``
     group: str
@@ -49,7 +49,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Group:
-    """An instance group with everything its members have in common."""
+    """An instance group: what its instances have in common."""
 
     name: str
     node_type: NodeType
@@ -61,7 +61,7 @@ class Group:
 
 @dataclass(frozen=True)
 class UntypedGroup:
-    """An instance group whose node type no file says: a problem of its own nodes, and of no others."""
+    """An instance group without a node type in the files: an error only for its own nodes."""
 
     name: str
     instance_type: str
@@ -71,7 +71,7 @@ class UntypedGroup:
 
 @dataclass(frozen=True)
 class Node:
-    """One instance in its place."""
+    """An instance with its group and cluster."""
 
     cluster: Cluster = field(repr=False, hash=False)
     group: Group
@@ -88,7 +88,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The whole cluster, as of the moment the service wrote its snapshot: peers may be missing or gone."""
+    """The cluster at the time the service wrote its files: instances may be missing or gone."""
 
     name: str
     arn: str  #: "" where the file has none
@@ -97,7 +97,7 @@ class Cluster:
     provisioning_parameters: str | None  #: path of the file read; None where there is none
     groups: tuple[Group, ...]
     slurm_configurations: Mapping[str, Any] = field(hash=False)  #: read-only; keys without a value are left out
-    notes: tuple[str, ...]  #: warnings, and the unknown keys that were left alone
+    notes: tuple[str, ...]  #: warnings, including ignored unknown keys
     #: ``AccountingDatabase`` of the API-driven form; read-only, keys without a value are left out
     accounting_database: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     primary_controller: str | None = None  #: address in ``ClusterConfig.SlurmConfig``; empty on the controller itself
@@ -106,7 +106,7 @@ class Cluster:
 
     @property
     def region(self) -> str:
-        """AWS region from the ARN, "" if there is none."""
+        """AWS region from the ARN, or ""."""
         parts = self.arn.split(":")
         return parts[3] if parts[0] == "arn" and len(parts) >= 6 else ""
 
@@ -134,9 +134,9 @@ class Cluster:
         return tuple(instance.address for instance in self._members(NodeType.LOGIN) if instance.address)
 
     def node_by_name(self, name: str) -> Node:
-        """The node with this exact ``InstanceName``.
+        """Return the node with this exact ``InstanceName``.
 
-        :class:`InputError` with the known names if there is none, and if its group has no node type.
+        Raises :class:`InputError` if there is none, or its group has no node type.
         """
         if name in self._by_name:
             return self._by_name[name]
@@ -156,10 +156,9 @@ class Cluster:
         )
 
     def node_by_addresses(self, addresses: Collection[str]) -> Node | None:
-        """The node whose ``CustomerIpAddress`` is one of ``addresses`` (canonical spelling), None if there is none.
+        """Return the node whose ``CustomerIpAddress`` is in ``addresses`` (canonical spelling), or None.
 
-        Comparison is of whole addresses. :class:`InputError` if more than one instance matches, and if the one's group
-        has no node type.
+        Raises :class:`InputError` if several instances match, or the group of the match has no node type.
         """
         groups: tuple[Group | UntypedGroup, ...] = (*self.groups, *self.untyped_groups)
         matches = [each for group in groups for each in group.instances if each.address in addresses]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON pair read into a cluster: node types from either form, and the problems and notes of both files."""
+"""Read the two JSON files into a cluster: node types from either form, and the problems and notes of both files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def load(resource_config: Path, provisioning_parameters: Path | None, *, planning: bool = False) -> Cluster:
-    """Read the JSON pair; ``provisioning_parameters`` may be None or absent on disk (API-driven form).
+    """Read the two JSON files; ``provisioning_parameters`` may be None or not exist (API-driven form).
 
     ``planning`` is for a plan of a node that is given by name: addresses that are wrong, or that two instances share,
     become notes, and an address that is none is left out. Raises one :class:`InputError` with all problems.
@@ -49,7 +49,7 @@ def load(resource_config: Path, provisioning_parameters: Path | None, *, plannin
     primary, secondary, database = reader.slurm_config(raw) if raw else (None, (), None)
     if roles and not planning and not reader.problems:
         reader.require_controller(groups, primary, secondary)
-    if reader.problems or raw is None or roles is None:  # a step that returns None has recorded why
+    if reader.problems or raw is None or roles is None:  # a step that returns None has recorded a problem
         raise InputError(reader.problems.listed())
     return Cluster(
         name=raw.cluster_config.cluster_name,
@@ -73,7 +73,7 @@ def _with_values(given: Schema | None) -> Mapping[str, Any]:
 
 
 class _PairReader:
-    """One reading of the pair: the problems and notes that its steps gather."""
+    """Reads both files once; its steps collect problems and notes."""
 
     def __init__(self, file: str, planning: bool) -> None:
         self.file = file

@@ -15,7 +15,7 @@ from hyperpod_lifecycle.problems import Problems, did_you_mean, known, nearest, 
 
 @dataclass(frozen=True)
 class Role:
-    """What one of the two forms says about a group."""
+    """Node type and partitions of a group, from one of the two forms."""
 
     node_type: NodeType
     partitions: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Role:
 
 
 def orchestrator_fault(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Key and finding if an ``Orchestrator`` other than Slurm is named."""
+    """Return key and finding if an ``Orchestrator`` other than Slurm is named, else None."""
     orchestrator = document.get("Orchestrator")
     if isinstance(orchestrator, dict):
         orchestrator = next((name for name in orchestrator if name != "Slurm"), None)
@@ -35,7 +35,7 @@ def orchestrator_fault(document: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _kubernetes_key(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first ``KubernetesConfig`` of a group. ``InstanceLabel`` is no sign: Slurm clusters have it too."""
+    """Return key and finding of the first ``KubernetesConfig``. Slurm clusters have ``InstanceLabel`` as well."""
     groups = document.get("InstanceGroups")
     for index, group in enumerate(groups if isinstance(groups, list) else ()):
         if isinstance(group, dict) and group.get("KubernetesConfig") is not None:
@@ -44,7 +44,7 @@ def _kubernetes_key(document: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def other_orchestrator(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Key and finding if ``resource_config.json`` is that of an EKS cluster, whatever else it may lack."""
+    """Return key and finding if ``resource_config.json`` is that of an EKS cluster, else None."""
     config = document.get("ClusterConfig")
     places = [("", document), *([("ClusterConfig.", config)] if isinstance(config, dict) else [])]
     kinds = [(f"{at}ClusterType", place["ClusterType"]) for at, place in places if place.get("ClusterType") is not None]
@@ -60,7 +60,7 @@ def other_orchestrator(document: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def unique(problems: Problems, file: str, named: Iterator[tuple[str, str]]) -> None:
-    """Report each name that an earlier key has already; ``named`` gives keys and names."""
+    """Add a problem for each duplicate name; ``named`` has pairs of key and name."""
     seen: dict[str, str] = {}
     for key, name in named:
         if seen.setdefault(name, key) != key:
@@ -68,7 +68,7 @@ def unique(problems: Problems, file: str, named: Iterator[tuple[str, str]]) -> N
 
 
 def check_partition(problems: Problems, file: str, key: str, name: str) -> None:
-    """A partition name must be one that slurm.conf can hold."""
+    """Add a problem if slurm.conf cannot hold this partition name."""
     if remedy := formats.partition(name):
         problems.add(file, key, f"found {show(name)}", remedy)
 
@@ -79,10 +79,9 @@ _API_TYPES = {"Controller": NodeType.CONTROLLER, "Login": NodeType.LOGIN, "Compu
 def slurm_config_roles(
     problems: Problems, file: str, groups: Sequence[tuple[str, GroupSlurmConfig | None]]
 ) -> dict[str, Role]:
-    """Roles of the groups that have a ``SlurmConfig``: partitions are on Compute groups and only there.
+    """Return the role of each group that has a ``SlurmConfig``. Only Compute groups have partitions.
 
-    The service allows one Login group and one partition a group for now; both are its own checks when a cluster is
-    made, and more of them do no harm here.
+    The service currently allows one Login group and one partition per group, and checks both itself.
     """
     roles: dict[str, Role] = {}
     for index, (name, config) in enumerate(groups):
@@ -115,7 +114,7 @@ def slurm_config_roles(
 
 
 def check_one_controller(problems: Problems, file: str, roles: Mapping[str, Role]) -> None:
-    """The API-driven form has one Controller group."""
+    """Add a problem unless exactly one group is a Controller group."""
     controllers = [name for name, role in roles.items() if role.node_type is NodeType.CONTROLLER]
     if len(controllers) != 1:
         problems.add(
@@ -133,9 +132,9 @@ def group_file_systems(
     configs: Sequence[InstanceStorageConfig],
     shared: Sequence[FileSystem] = (),
 ) -> tuple[FileSystem, ...]:
-    """``shared`` plus those of a group's ``InstanceStorageConfigs`` (EBS is no file system of ours), each once.
+    """Return ``shared`` and the FSx file systems of a group's ``InstanceStorageConfigs``, without duplicates.
 
-    Two different ones at one path, and two of a kind among the group's own (the service allows one), are problems.
+    Adds a problem for two file systems at one path and for two of a kind in the group (the service allows one).
     """
     found = {system.mount_path: system for system in shared}
     kinds: set[str] = set()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schemas of HyperPod's JSON files, as they lie on disk, and the format of each value.
+"""The schemas of HyperPod's JSON files and the format of each value.
 
 Rules between values are in `rules`.
 
-Sources: the reference scripts' contract (file form) and the service's reference pages (API-driven form). Every type is
-strict: ``"version": 1.0`` is an error, not ``"1.0"``. What the service may leave out or set to null is optional here.
+Sources: the reference scripts (file form) and the service's API reference (API-driven form). Every type is strict:
+``"version": 1.0`` is an error, not ``"1.0"``. Keys that the service may omit or set to null are optional.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hyperpod_lifecycle.strict_json import Schema, Text
 
 
 def _format(rule: Callable[[str], str]) -> AfterValidator:
-    """Refuses a text about which a function of `formats` has something to say."""
+    """Return a validator from a function of `formats`."""
 
     def check(value: str) -> str:
         if remedy := rule(value):
@@ -60,7 +60,7 @@ Names = Annotated[list[Text], BeforeValidator(_as_list)]
 
 
 class ServiceSchema(Schema):
-    """A file or part of the service's: keys are written in PascalCase."""
+    """Base of the service's own objects, whose keys are in PascalCase."""
 
     model_config = ConfigDict(alias_generator=to_pascal)
 
@@ -94,7 +94,7 @@ class InstanceStorageConfig(ServiceSchema):
 
 
 class RawInstance(ServiceSchema):
-    """Addresses are looked at later, because a plan can do without them."""
+    """One instance. Its addresses are checked later, because a plan does not need them."""
 
     instance_name: InstanceName
     customer_ip_address: Annotated[str | None, EmptyIsNone] = None
@@ -132,7 +132,7 @@ class ClusterConfig(ServiceSchema):
 
 
 class ResourceConfig(ServiceSchema):
-    """Whether ``ClusterType`` and ``SlurmConfig`` are at the top or in ``ClusterConfig`` is documented nowhere."""
+    """The file. ``ClusterType`` and ``SlurmConfig`` are accepted in both places: the service does not document it."""
 
     cluster_config: ClusterConfig
     cluster_type: str | None = None
@@ -149,7 +149,7 @@ class WorkerGroup(Schema):
 
 
 class SlurmConfigurations(Schema):
-    """Accounting on a database outside the cluster, and several controllers; all keys optional here."""
+    """An external accounting database and several controllers; all keys are optional."""
 
     slurm_database_secret_arn: Annotated[SecretArn | None, EmptyIsNone] = None
     slurm_database_endpoint: Annotated[HostName | None, EmptyIsNone] = None
@@ -158,12 +158,12 @@ class SlurmConfigurations(Schema):
     slurm_sns_arn: Annotated[TopicArn | None, EmptyIsNone] = None
 
 
-#: The keys of the parameters that say what groups are.
+#: The keys that assign node types to groups.
 GROUP_KEYS = frozenset({"controller_group", "login_group", "worker_groups"})
 
 
 class ProvisioningParameters(Schema):
-    """Every key is optional to the schema, so that a wrong one does not hide what is wrong with the others."""
+    """The file. Every key is optional here, so that a wrong one does not hide problems of the others."""
 
     version: Text | None = None
     workload_manager: Any = None
@@ -177,7 +177,7 @@ class ProvisioningParameters(Schema):
 
     @property
     def names_groups(self) -> bool:
-        """Whether it decides node types. In the API-driven form a file may be there that says nothing of groups."""
+        """Whether the file assigns node types. In the API-driven form it may exist without naming groups."""
         return bool(self.controller_group or self.login_group or self.worker_groups)
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything of the runner that imports Ansible. It runs in a process of its own; the rest of the package starts it."""
+"""The modules of the runner that import Ansible. They run in a separate process."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The answer to the one question to Ansible: which plays and tags are for this node, and with which settings.
+"""Describe which plays and tags apply to this node, and with which settings.
 
-`hyperpod_lifecycle.question` asks it, and reads what `describe` makes here.
+`hyperpod_lifecycle.question` reads the result of `describe`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hyperpod_lifecycle.setting_names import problems
 
 
 def check_settings(variables: dict[str, Any], roles: Path, loader: Any) -> TypedValues:
-    """The settings among a host's `variables` as the roles get them, and all that is wrong with them."""
+    """Return the settings in a host's `variables` as the roles get them, with all their problems."""
     known = declared(roles)
     made = typed_values(variables, known, roles, loader)
     found = problems(variables, known)
@@ -35,19 +35,19 @@ def check_settings(variables: dict[str, Any], roles: Path, loader: Any) -> Typed
 
 
 def settings(loader: Any, inventory: Any, manager: Any) -> TypedValues:
-    """The settings of the one host that the inventory source describes."""
+    """Return the settings of the only host of `inventory`."""
     roles = Path(_get_collection_path(COLLECTION)) / "roles"
     return check_settings(manager.get_vars(host=_host(inventory)), roles, loader)
 
 
 def shown(loader: Any, inventory: Any, manager: Any) -> dict[str, Any]:
-    """What the roles show of the one host in a plan, as JSON data."""
+    """Return what a plan shows of the only host of `inventory`, as JSON data."""
     roles = Path(_get_collection_path(COLLECTION)) / "roles"
     return role_plans.shown(manager.get_vars(host=_host(inventory)), roles, loader)
 
 
 def describe(playbook: str, loader: Any, inventory: Any, manager: Any) -> dict[str, Any]:
-    """The plays of `playbook`, an FQCN or a path, for the one host of `inventory`, as JSON data."""
+    """Return the plays of `playbook`, an FQCN or a path, for the only host of `inventory`, as JSON data."""
     host = _host(inventory)
     found = _get_collection_playbook_path(playbook)
     plays = Playbook.load(found[1] if found else playbook, variable_manager=manager, loader=loader).get_plays()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules that Ansible has packed stay packed for the next run.
+"""Keep Ansible's packed modules for the next run.
 
-Ansible packs a module with all that it imports when a run first uses it, keeps it for that run, and throws it away: a
-third of a converged run's processor time. What it keeps lies in one folder; here that is a link to a folder that stays.
+Ansible packs a module with its imports at its first use in a run and deletes it at the end; packing takes a third of
+the CPU time of a converged run. Here the directory of packed modules is a link to a permanent one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hyperpod_lifecycle.argument_specs import COLLECTION
 
 display = Display()
 
-#: Where in a run's own temporary folder Ansible looks (`ansible.executor.module_common`).
+#: Name of the directory in Ansible's temporary directory (`ansible.executor.module_common`).
 NAME = "ansiballz_cache"
 
 
 def keep(folder: Path) -> None:
-    """Let this run use and fill what is in `folder` for exactly the modules there are now.
+    """Link this run's packed modules to a directory in `folder` that belongs to the current sources.
 
-    `folder` should be gone after a restart of the machine: nothing here is synced to a disk.
+    `folder` must not survive a reboot: nothing is synced to disk.
     """
     packed = folder / fingerprint()
     try:
@@ -39,16 +39,16 @@ def keep(folder: Path) -> None:
         packed.mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(constants.DEFAULT_LOCAL_TMP, NAME).symlink_to(packed)
     except OSError as error:  # then it packs them again
-        display.vvv(f"modules are not kept packed: {error}")
+        display.vvv(f"cannot keep packed modules: {error}")
 
 
 def plugins() -> Path:
-    """Our modules and what they import."""
+    """Return the collection's directory of plugins."""
     return Path(_get_collection_path(COLLECTION)) / "plugins"
 
 
 def fingerprint() -> str:
-    """Of every file that may get into a packed module: what is edited in place on a node counts at once."""
+    """Return a digest of path, time and size of every file that may be packed, so that edits in place have effect."""
     core = Path(ansible.__file__).parent
     folders = [core / "modules", core / "module_utils", core / "_internal", plugins()]
     folders += map(Path, (*constants.DEFAULT_MODULE_PATH, *constants.DEFAULT_MODULE_UTILS_PATH))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ansible-playbook that first answers the one question, and runs with the settings and tags of its own answer.
+"""Run ansible-playbook, after writing a description of the plays, with typed settings and resolved tags.
 
 Usage: python -m hyperpod_lifecycle.in_ansible.playbook ANSWER MODULES ARGUMENT…
 
-ANSWER is the file to write, MODULES the folder of packed modules or empty, and the rest are ansible-playbook's
-arguments; with `--list-hosts` nothing runs. One process for both, because Ansible takes most of a second to start.
+ANSWER is the file to write, MODULES the directory of packed modules or empty, and the rest are arguments for
+ansible-playbook; with `--list-hosts` no task runs. One process does both: Ansible takes most of a second to start.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AskedPlaybook(PlaybookCLI):  # type: ignore[misc]
         return loader, inventory, manager
 
     def _ask(self, loader: Any, inventory: Any, manager: Any) -> tuple[list[str], list[str]]:
-        """Write the answer; return the tags to run and to skip."""
+        """Write the answer and return the tags to run and to skip."""
         made = answer.settings(loader, inventory, manager)
         if made.problems:
             raise InputError(made.problems)
@@ -69,7 +69,7 @@ class AskedPlaybook(PlaybookCLI):  # type: ignore[misc]
         write_private(Path(self._answer), json.dumps({**said, "problems": faults}))
 
     def _prepare(self) -> None:
-        # Each task runs in a fork of this process; what is not loaded here, every one of them loads again.
+        # Each task runs in a fork of this process and would otherwise load these again.
         for plugins in (filter_loader, test_loader):
             list(plugins.all())
         if self._modules:

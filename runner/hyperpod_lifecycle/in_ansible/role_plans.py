@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What roles say of a node before they run on it, from their `meta/plan.yml`: what to show, and what must hold.
+"""Evaluate `meta/plan.yml` of the roles: values to show in a plan, and conditions to check before a run.
 
-`shows` has values for a plan. `requires` has conditions between values, from the files or from settings, without which
-a task of the role would fail. Both are templates over the variables of the host, the role and the plan (`vars`).
+`shows` has the values. `requires` has conditions on files and settings without which a task of the role would fail.
+Both are templates with the variables of the host, of the role and of the plan (`vars`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hyperpod_lifecycle.variable_files import origin
 
 
 def shown(variables: Mapping[str, Any], roles: Path, loader: Any) -> dict[str, Any]:
-    """What each role in `roles` that runs on this host shows, in the order of the roles' names."""
+    """Return the values that each role in `roles` that runs on this host shows, in the order of the roles' names."""
     found: dict[str, Any] = {}
     for plan, templar in _plans(variables, roles, loader):
         found |= {name: templar.template(value) for name, value in plan.get("shows", {}).items()}
@@ -29,7 +29,7 @@ def shown(variables: Mapping[str, Any], roles: Path, loader: Any) -> dict[str, A
 
 
 def unmet(variables: Mapping[str, Any], roles: Path, loader: Any) -> list[Problem]:
-    """Every requirement that does not hold of a role in `roles` that runs on this host."""
+    """Return a problem for each unmet requirement of the roles in `roles` that run on this host."""
     found = []
     for plan, templar in _plans(variables, roles, loader):
         for rule in plan.get("requires", ()):
@@ -48,7 +48,7 @@ def unmet(variables: Mapping[str, Any], roles: Path, loader: Any) -> list[Proble
 
 
 def _plans(variables: Mapping[str, Any], roles: Path, loader: Any) -> Iterator[tuple[dict[str, Any], Any]]:
-    """The plan of each role that is on and for this host, and a templar with the role's variables."""
+    """Yield the plan of each enabled role for this host, and a templar with the role's variables."""
     defaults: dict[str, Any] = {}
     for path in sorted(roles.glob("*/defaults/main.yml")):
         defaults |= templates(path, loader)
@@ -69,7 +69,7 @@ def _plans(variables: Mapping[str, Any], roles: Path, loader: Any) -> Iterator[t
 
 
 def _is_for(role: Path, variables: Mapping[str, Any]) -> bool:
-    """Whether the role's playbook, which has its name, is for this type of node."""
+    """Return whether the role's playbook, which has the same name, is for this node type."""
     playbook = role.parents[1] / "playbooks" / f"{role.name}.yml"
     return any(
         variables.get("hyperpod_node_type") in play["hosts"] for play in yaml.safe_load(playbook.read_text("utf-8"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The user's settings, rendered, checked and converted by Ansible against every role's argument spec.
+"""Render, check and convert the user's settings with Ansible, against the argument specs of all roles.
 
-Each role checks its own arguments too, but only when its turn comes: by then earlier roles have changed the node. And
-it checks a copy: the text "no" passes as a bool, and the role gets the text.
+Roles validate their own arguments too, but only after earlier roles have changed the node. And they validate a copy:
+the string "no" is accepted as a bool, and the role gets the string.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from hyperpod_lifecycle.errors import Problem
 from hyperpod_lifecycle.setting_names import texts
 from hyperpod_lifecycle.variable_files import origin
 
-#: Keys of an option that a validator of one value must not see.
+#: Keys of an option that do not apply to a single value.
 _NOT_OF_THE_VALUE = ("required", "description", "default")
 
 
-#: Since 2.19 what may have templates is read as such.
+#: Since ansible-core 2.19 files with templates must be marked as trusted.
 _TRUSTED = {"trusted_as_template": True} if hasattr(ansible.template, "trust_as_template") else {}
 
 
 @dataclass
 class TypedValues:
-    """What each option that the user sets has as its value, and what is wrong with the others."""
+    """The values of the options that the user sets, and the problems of those that are invalid."""
 
     values: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    untyped: list[Problem] = field(default_factory=list)  #: what only a conversion makes right
+    untyped: list[Problem] = field(default_factory=list)  #: values that are valid only after conversion
 
 
 def typed_values(variables: Mapping[str, Any], options: Declared, roles: Path, loader: Any) -> TypedValues:
-    """Render and convert each of `variables` that is an option of a role in `roles`."""
+    """Render and convert those of `variables` that are options of a role in `roles`."""
     defaults = _defaults(roles, loader)
     templar = Templar(loader, variables={**defaults, **variables})
     made = TypedValues()
@@ -72,7 +72,7 @@ def typed_values(variables: Mapping[str, Any], options: Declared, roles: Path, l
 
 
 def truth(value: Any) -> bool:
-    """A rendered switch, as its argument spec would convert it."""
+    """Return a rendered boolean setting as a bool."""
     return bool(_convert("switch", Option("", {"type": "bool"}), value)[0])
 
 
@@ -85,12 +85,12 @@ def _defaults(roles: Path, loader: Any) -> Mapping[str, Any]:
 
 
 def templates(path: Path, loader: Any) -> dict[str, Any]:
-    """A YAML file of the collection's. The loader keeps what it has read, so it is read as the role reads it."""
+    """Return a YAML file of the collection, read as a role reads it because the loader caches it."""
     return (loader.load_from_file(str(path), **_TRUSTED) or {}) if path.exists() else {}
 
 
 def _convert(name: str, option: Option, rendered: Any) -> tuple[Any, list[tuple[str, str, str]]]:
-    """The value as its type, or what is wrong: where in it, what was found, what to do."""
+    """Return the converted value and, if it is invalid, where in it, what was found and what to do."""
     spec = {key: item for key, item in option.spec.items() if key not in _NOT_OF_THE_VALUE}
     lost = list(_lost(option.spec, rendered))
     if lost:
@@ -110,12 +110,12 @@ def _convert(name: str, option: Option, rendered: Any) -> tuple[Any, list[tuple[
 
 
 def _lost(spec: Mapping[str, Any], value: Any, key: str = "") -> Iterator[tuple[str, str, str]]:
-    """Texts that YAML has read as something else: what was written (27.10, no) cannot be told any more."""
+    """Yield the strings that YAML has parsed as another type (27.10, no), so that the original text is lost."""
     kind = spec.get("type", "str")
     if kind in ("str", "path"):
         if isinstance(value, bool) or not isinstance(value, (str, int, type(None))):
             found = {bool: "a boolean", float: "a number"}.get(type(value), f"a {type(value).__name__}")
-            yield key, f"found {found}, where a text is needed", "put quotes around it"
+            yield key, f"found {found}, expected a string", "quote it"
     elif kind == "list" and isinstance(value, (list, tuple)):
         element = {"type": spec.get("elements", "raw"), "options": spec.get("options", {})}
         for index, item in enumerate(value):
@@ -127,7 +127,7 @@ def _lost(spec: Mapping[str, Any], value: Any, key: str = "") -> Iterator[tuple[
 
 
 def _given(rendered: Any, validated: Any) -> Any:
-    """The validated value without the suboptions that the validator has added as None."""
+    """Return the validated value without suboptions that the validator has added as None."""
     if isinstance(rendered, Mapping) and isinstance(validated, dict):
         return {key: _given(rendered[key], item) for key, item in validated.items() if key in rendered}
     if isinstance(rendered, (list, tuple)) and isinstance(validated, list):
@@ -136,7 +136,7 @@ def _given(rendered: Any, validated: Any) -> Any:
 
 
 def _without_final_slash(spec: Mapping[str, Any], value: Any) -> Any:
-    """Paths are compared as texts in many places."""
+    """Remove final slashes of paths, because tasks compare paths as strings."""
     kind = spec.get("type", "str")
     if kind == "path" and isinstance(value, str):
         return value.rstrip("/") or value[:1]
