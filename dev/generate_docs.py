@@ -57,10 +57,10 @@ def modules() -> str:
 <!-- Written by `make docs` from the modules. -->
 # Modules
 
-Roles use Ansible's own modules where these do the work. The following are ours, each for the reason in its first
-comment. `ansible-doc hyperpod.lifecycle.NAME` shows the options.
+Roles use Ansible's builtin modules where possible. The collection has its own module where they are not enough; the first
+comment of each module gives the reason. `ansible-doc hyperpod.lifecycle.NAME` shows the options.
 
-| Module | Does | Used by | Why it is ours |
+| Module | Purpose | Used by | Reason |
 |---|---|---|---|
 {chr(10).join(rows)}
 """
