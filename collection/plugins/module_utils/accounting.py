@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text formats of Slurm's accounting and of its database. Standard library only: it runs on the node."""
+"""Text formats of Slurm accounting and of its database. Uses the standard library only, because it runs on the node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import is_here
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import quote
 
-#: What a made password consists of: nothing that slurmdbd.conf or SQL gives a meaning.
+#: Characters of a generated password: none with a special meaning in slurmdbd.conf or SQL.
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 PASSWORD = re.compile(r"[A-Za-z0-9]{16,}")
 
-#: From this level on slurmdbd writes its password into its log.
+#: From this level on, slurmdbd logs its password.
 TALKATIVE = re.compile(r"debug[2-9]|[6-9]", re.IGNORECASE)
 
 HEADER = "# Written whole by hyperpod-lifecycle (role accounting) on each run."
@@ -28,7 +28,7 @@ END = "# hyperpod-lifecycle: end of {}"
 
 
 def unfit(value):
-    """Why slurmdbd.conf cannot hold a value; empty if it can."""
+    """Return why slurmdbd.conf cannot hold a value; empty if it can."""
     if not str(value):
         return "it is empty"
     if '"' in str(value):
@@ -39,19 +39,19 @@ def unfit(value):
 
 
 def conf_value(value):
-    """As slurmdbd.conf has it: a backslash takes away the meaning of # and of itself, quotes that of a blank."""
+    """Return a value as written in slurmdbd.conf: a backslash escapes # and itself, quotes protect blanks."""
     escaped = re.sub(r"([\\#])", r"\\\1", str(value))
     return f'"{escaped}"' if " " in escaped else escaped
 
 
 def slurmdbd_conf(settings, password):
-    """The whole file."""
+    """Return the content of slurmdbd.conf."""
     lines = [f"{key}={conf_value(value)}" for key, value in [*settings.items(), ("StoragePass", password)]]
     return "\n".join([HEADER, *lines, ""])
 
 
 def read_slurmdbd_conf(text):
-    """Its settings by their names in small letters."""
+    """Return the settings of slurmdbd.conf by lower-case name."""
     found = {}
     for line in text.splitlines():
         match = re.match(r'\s*(\w+)\s*=\s*(?:"([^"]*)"|((?:\\.|[^\s#\\])+))', line)
@@ -61,19 +61,19 @@ def read_slurmdbd_conf(text):
 
 
 def masked(text):
-    """A slurmdbd.conf without its password."""
+    """Return the text of slurmdbd.conf without its password."""
     return re.sub(r"(?im)^(\s*StoragePass\s*=).*", r"\1********", text)
 
 
 def place(settings):
-    """Host and database of slurmdbd.conf's settings; the same words for the same place."""
+    """Return host and database of slurmdbd.conf's settings in normalized form."""
     found = {key.lower(): value for key, value in settings.items()}
     host = found.get("storagehost", "localhost").lower()
     return "localhost" if is_here(host) else host, found.get("storageloc", "slurm_acct_db")
 
 
 def other_database(text, settings):
-    """Why a slurmdbd.conf that is there must not be replaced; empty if it may be."""
+    """Return why an existing slurmdbd.conf must not be replaced; empty if it may be."""
     there, wanted = place(read_slurmdbd_conf(text)), place(settings)
     if there == wanted:
         return ""
@@ -86,7 +86,7 @@ _INCLUDE = re.compile(r"^\s*include\s+(\S+)", re.IGNORECASE)
 
 
 def read(path):
-    """The text of a file of Slurm's; empty if there is none."""
+    """Return the text of a Slurm file; empty if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -95,7 +95,7 @@ def read(path):
 
 
 def all_parameters(path, block):
-    """Pairs of slurm.conf and of the files that it includes, but those of our own block of this name."""
+    """Return the settings of slurm.conf and the files that it includes, except those in the block of this name."""
     found = []
     for line in read(path).splitlines():
         include = _INCLUDE.match(line)
@@ -112,7 +112,7 @@ def _key(line):
 
 
 def split_block(text, name):
-    """The lines above the block of this name, in it, and below it; without such a block all are above."""
+    """Return the lines above the block of this name, in it, and below it. Without such a block, all are above."""
     above, inside, below = [], [], []
     now = above
     for line in text.splitlines():
@@ -126,21 +126,21 @@ def split_block(text, name):
 
 
 def block_settings(text, name):
-    """The settings of a block."""
+    """Return the settings of a block."""
     return dict(slurm.parameters("\n".join(split_block(text, name)[1])))
 
 
 def without_block(text, name):
-    """What others have in a file."""
+    """Return the settings outside of the block."""
     above, _inside, below = split_block(text, name)
     return "\n".join([*above, *below])
 
 
 def with_block(text, name, settings, several=()):
-    """The file in which these settings stand once, in a block of this name; what others have set stays.
+    """Return the file with these settings in a block of this name only. Other settings are kept.
 
-    A block stays where it is: if each moved to the end, two would never be done. Of `several` settings there may be
-    more than one, so those of others stay too. Without settings there is no block.
+    A block keeps its position, because two blocks that each move to the end would never converge. Settings in `several`
+    may occur more than once, so those outside are kept too. Without settings there is no block.
     """
     keys = {key.lower() for key in settings if key not in several}
     above, _inside, below = split_block(text, name)
@@ -152,7 +152,7 @@ def with_block(text, name, settings, several=()):
 
 
 def with_include(text, file):
-    """A slurm.conf that includes `file`; unchanged if it does so already."""
+    """Return the text of slurm.conf with an Include of `file`; unchanged if it has one."""
     include = re.compile(rf"(?im)^\s*include\s+(?:\S*/)?{re.escape(file)}\s*(?:#.*)?$")
     if include.search(text):
         return text
@@ -160,31 +160,31 @@ def with_include(text, file):
 
 
 def differing(settings, config):
-    """Which settings a running slurmctld does not have, by the text of ``scontrol show config``."""
+    """Return the settings that differ in a running slurmctld, by the output of ``scontrol show config``."""
     running = {}
-    # Of what may be set several times, each has a number: Prolog[0].
+    # Settings with several values are numbered: Prolog[0].
     for key, value in slurm.parameters(re.sub(r"#|\[\d+\]", "", config)):
         running[key.lower()] = f"{running[key.lower()]},{value}" if key.lower() in running else value
     missing = []
     for key, value in settings.items():
         words = set(running.get(key.lower(), "").lower().removesuffix(" sec").split(","))
-        # Slurm shows seconds with their unit, and of a list its own members too.
+        # Slurm shows seconds with their unit, and adds its own members to lists.
         if not set(str(value).lower().split(",")) <= words:
             missing.append(key)
     return missing
 
 
-# --- the cluster's number ---
+# --- the cluster id ---
 
 
 def cluster_id(text):
-    """The number in slurmctld's ``clustername`` file, or None: ``name`` and, if it is known, ``|number``."""
+    """Return the id in slurmctld's ``clustername`` file, or None. Its format is ``name`` or ``name|id``."""
     match = re.search(r"[|=](\d+)\s*$", text)
     return int(match[1]) if match and int(match[1]) else None
 
 
 def id_mismatch(state_dir, cluster, state_id, database_id):
-    """What to say of two numbers; empty if they agree or one may still become the other."""
+    """Return an error message if the two ids conflict; empty if they agree or one is not assigned yet."""
     if state_id is None or state_id == database_id:
         return ""
     if database_id is None:
@@ -203,15 +203,15 @@ def id_mismatch(state_dir, cluster, state_id, database_id):
 
 
 def rows(text):
-    """The fields of ``sacctmgr --noheader --parsable2``."""
+    """Return the fields of ``sacctmgr --noheader --parsable2`` output."""
     return [line.split("|") for line in text.splitlines() if line]
 
 
 def commands(cluster, users, associations, defaults):
-    """What sacctmgr has to do, in order.
+    """Return the sacctmgr commands to run, in order.
 
-    `users` is a list of (name, account; empty for no wish), `associations` of (account, user), `defaults` a dict of
-    each user's default account. sacctmgr writes all names small.
+    `users` is a list of (name, account or empty), `associations` of (account, user), `defaults` a dict of
+    each user's default account. sacctmgr shows all names in lower case.
     """
     have = {(account.lower(), user.lower()) for account, user in associations}
     accounts = {account for account, _user in have}
@@ -234,21 +234,21 @@ def commands(cluster, users, associations, defaults):
 
 
 def native_hash(password):
-    """What MariaDB stores for a password, so that the password itself is never sent."""
+    """Return the hash that MariaDB stores for a password, so that the password itself is never sent."""
     inner = hashlib.sha1(password.encode()).digest()  # noqa: S324 it is MariaDB's format
     return "*" + hashlib.sha1(inner).hexdigest().upper()  # noqa: S324
 
 
 def ways(priv):
-    """How an account may log in: (plugin, stored word) of each alternative; `priv` is mysql.global_priv's JSON."""
+    """Return login methods as (plugin, authentication string) of a database user's mysql.global_priv JSON `priv`."""
     top = {key: priv.get(key, "") for key in ("plugin", "authentication_string")}
-    # An empty alternative is the one that stands outside of the list.
+    # An empty alternative refers to the top-level keys.
     found = [alternative or top for alternative in priv.get("auth_or", [{}])]
     return [(each.get("plugin", ""), each.get("authentication_string", "")) for each in found]
 
 
 def only_socket(priv):
-    """Can this account log in over the socket, and in no other way?"""
+    """Return whether this user can log in over the socket only."""
     found = ways(priv)
     return ("unix_socket" in [plugin for plugin, _word in found]) and all(
         plugin == "unix_socket" or word == "invalid" for plugin, word in found
@@ -256,7 +256,7 @@ def only_socket(priv):
 
 
 def account_statements(table, user, password_hash):
-    """Statements that lock down root, drop anonymous accounts and make `user`, from rows of mysql.global_priv."""
+    """Return statements that restrict root, drop anonymous users and create `user`, from rows of mysql.global_priv."""
     out, ours = [], None
     for name, host, text in table:
         priv = json.loads(text)
@@ -281,21 +281,21 @@ def account_statements(table, user, password_hash):
 
 
 def grant(database):
-    """The database's name in GRANT, where an underscore is a wildcard."""
+    """Return the database's name as written in GRANT, where an underscore is a wildcard."""
     return "`" + database.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "`.*"
 
 
 def granted(grants, database):
-    """Do the lines of SHOW GRANTS give all of the database, written with or without wildcards?"""
+    """Return whether SHOW GRANTS has all privileges on the database, written with or without wildcards."""
     wanted = {f"GRANT ALL PRIVILEGES ON {name} TO" for name in (grant(database), f"`{database}`.*")}
     return any(line.startswith(tuple(wanted)) for line in grants)
 
 
-# --- a database elsewhere ---
+# --- the external database ---
 
 ARN = re.compile(r"arn:(aws[a-z-]*):secretsmanager:([a-z0-9-]+):([0-9]{12}):secret:(\S+)")
 
-#: What slurmdbd does with its tables and procedures.
+#: Privileges that slurmdbd needs.
 NEEDED = frozenset(
     {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "INDEX", "ALTER"}
     | {"CREATE ROUTINE", "ALTER ROUTINE", "EXECUTE"}
@@ -304,13 +304,13 @@ _GRANT = re.compile(r"GRANT (.+?) ON (?:(\*)|[`\"]((?:[^`\"]|``)+)[`\"])\.(\*|\S
 
 
 def region(arn):
-    """The region that a secret is in; None if this is no ARN of one."""
+    """Return the region of a secret's ARN; None if it is not one."""
     match = ARN.fullmatch(arn)
     return match[2] if match else None
 
 
 def secret_words(text):
-    """User (empty if there is none) and password of a secret: JSON with both, or the password alone. None: neither."""
+    """Return user (may be empty) and password of a secret, JSON or the plain password; None without a password."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -322,7 +322,7 @@ def secret_words(text):
 
 
 def _matches(pattern, database):
-    """Does the name in a grant, where % and _ are wildcards unless a backslash stands before them, mean it?"""
+    """Return whether the name in a grant, where unescaped % and _ are wildcards, matches the database."""
     if pattern == database:
         return True
     parts = re.findall(r"\\.|.", pattern)
@@ -331,9 +331,9 @@ def _matches(pattern, database):
 
 
 def rights(grants, database):
-    """Of the lines of SHOW GRANTS: what an account may not do in the database though it must; where else it may act.
+    """Return the privileges that SHOW GRANTS lacks for the database, and the other databases that it grants access to.
 
-    What a role may do is not listed; it counts as enough, and as more than that.
+    SHOW GRANTS does not list the privileges of a role. A role counts as sufficient, and as access to other databases.
     """
     missing, elsewhere = set(NEEDED), set()
     for line in grants:
@@ -347,7 +347,7 @@ def rights(grants, database):
         if given == {"USAGE"}:
             continue
         if everywhere or _matches(pattern, database):
-            # A grant for one table does not reach those that slurmdbd makes.
+            # A grant on one table does not cover tables that slurmdbd creates later.
             missing = missing if match[4] != "*" else set() if "ALL PRIVILEGES" in given else missing - given
         if everywhere or not _matches(pattern, database):
             elsewhere.add("*.*" if everywhere else pattern)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of a cluster's accounting database and of slurmctld's state, as folders. Standard library only.
+"""Backups of a cluster's accounting database and of slurmctld's state. Uses the standard library only.
 
-A place for backups holds a folder for each cluster, and that one for each backup, named by its time::
+A location of backups has a directory per cluster, and below it one per backup, named after its time::
 
     <cluster name>-<last part of its ARN>/20261130T140509Z/
-        manifest.json      what the backup is of, and size and SHA-256 of each other file
-        accounting.sql     the whole database; absent where the controller has none
+        manifest.json      cluster and versions, and size and SHA-256 of each other file
+        accounting.sql     the whole database; absent if the controller has none
         state.tar.gz       StateSaveLocation, with owners by name and modes
 
-The manifest comes last, so a folder without one is no backup.
+The manifest is written last. A directory without one is not a backup.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ MANIFEST = "manifest.json"
 DATABASE = "accounting.sql"
 STATE = "state.tar.gz"
 FORMAT = 1
-#: The name of a backup, and what the name looks like.
+#: Format and pattern of a backup's name.
 TIME = "%Y%m%dT%H%M%SZ"
 NAME = re.compile(r"\d{8}T\d{6}Z")
 
 
 def key(cluster, arn):
-    """The folder of a cluster: two clusters of one name do not share it."""
+    """Return the directory name of a cluster, which is unique among clusters of the same name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(filter(None, (cluster, arn.rpartition("/")[2]))))
 
 
 def digest(path):
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
@@ -53,13 +53,13 @@ def digest(path):
     return found.hexdigest()
 
 
-# --- a folder that is not a backup yet ---
+# --- creating a backup ---
 
 
 def add(folder, created, save):
-    """The path of a new backup below `folder`: it has its name once `save(path)` has filled it, and else nothing stays.
+    """Return the path of a new backup below `folder`. It gets its name after `save(path)` succeeds, else it is removed.
 
-    Others may be writing beside it: on shared storage, other controllers. What killed runs of this one have left goes.
+    Other controllers may write to the same directory. Leftovers of killed runs of this controller are removed.
     """
     os.makedirs(folder, exist_ok=True)
     with own_folder("part", folder) as work:
@@ -73,7 +73,7 @@ def add(folder, created, save):
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
-                # Another controller has begun one in the same second.
+                # Another controller started one in the same second.
                 seconds = calendar.timegm(time.strptime(name, TIME))
                 name = time.strftime(TIME, time.gmtime(seconds + 1))
             else:
@@ -84,8 +84,8 @@ def add(folder, created, save):
 
 
 def pack(state_dir, path):
-    """Write a folder into an archive, owners by name; of a file that slurmctld replaces meanwhile, one of the two."""
-    state_dir = os.path.realpath(state_dir)  # with several controllers it is a link
+    """Archive a directory with owners by name. A file replaced meanwhile is archived in one of its versions."""
+    state_dir = os.path.realpath(state_dir)  # a symbolic link with several controllers
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for folder, folders, files in os.walk(state_dir):
             folders.sort()
@@ -93,12 +93,12 @@ def pack(state_dir, path):
                 source = folder if name is None else os.path.join(folder, name)
                 try:
                     archive.add(source, arcname=os.path.relpath(source, state_dir), recursive=False)
-                except FileNotFoundError:  # a job has ended
+                except FileNotFoundError:  # its job has ended
                     continue
 
 
 def unpack(path, folder):
-    """Write an archive's files into a folder, with their modes, and their owners by name."""
+    """Extract an archive into a directory, with modes, and owners by name."""
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             if not (member.isfile() or member.isdir()) or member.name.startswith("/") or ".." in member.name.split("/"):
@@ -129,7 +129,7 @@ def _group(member):
 
 
 def replace(path, folder):
-    """Let an archive's files be all that a folder holds; the folder itself, which may be a mount or a link, stays."""
+    """Replace the content of a directory with an archive. The directory itself, maybe a mount or a link, is kept."""
     for name in os.listdir(folder):
         there = os.path.join(folder, name)
         if os.path.isdir(there) and not os.path.islink(there):
@@ -143,7 +143,7 @@ def replace(path, folder):
 
 
 def seal(folder, about):
-    """Check what was written, then write the manifest, which makes the folder a backup."""
+    """Check the written files, then write the manifest, which completes the backup."""
     files = {
         name: {"size": os.path.getsize(os.path.join(folder, name)), "sha256": digest(os.path.join(folder, name))}
         for name in (DATABASE, STATE)
@@ -160,7 +160,7 @@ def seal(folder, about):
 
 
 def read(folder):
-    """The manifest of a backup whose files are all as they were written; Fault if they are not."""
+    """Return the manifest of a backup after checking its files. Raises Fault if one differs."""
     path = os.path.join(folder, MANIFEST)
     try:
         with open(path, encoding="utf-8") as file:
@@ -184,7 +184,7 @@ def read(folder):
 
 
 def check_content(folder):
-    """Read every file to its end; Fault if one is cut off."""
+    """Read every file to its end. Raises Fault if one is truncated."""
     database = os.path.join(folder, DATABASE)
     if os.path.exists(database) and not is_whole(database):
         raise Fault(f"{database} does not hold the whole database")
@@ -196,11 +196,11 @@ def check_content(folder):
         raise Fault(f"{folder} cannot be read: {error}") from error
 
 
-# --- which backup ---
+# --- selecting a backup ---
 
 
 def choose(place, cluster, arn):
-    """The folder of a backup: `place` itself if it is one, else this cluster's last below it; Fault without one."""
+    """Return the directory of a backup: `place` itself, else this cluster's newest below it. Raises Fault."""
     if os.path.exists(os.path.join(place, MANIFEST)):
         return place
     mine = os.path.join(place, key(cluster, arn))
@@ -221,7 +221,7 @@ def choose(place, cluster, arn):
 
 
 def finished(folder):
-    """Names of the backups in a cluster's folder."""
+    """Return the names of the backups in a cluster's directory."""
     if not os.path.isdir(folder):
         return []
     return [
@@ -230,15 +230,15 @@ def finished(folder):
 
 
 def version(text):
-    """``slurm 24.11.5`` as (24, 11)."""
+    """Parse ``slurm 24.11.5`` as (24, 11)."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def obstacles(manifest, cluster, slurm, present):
-    """Why a backup must not be restored here, in sentences; and what would be lost, which a user may allow.
+    """Return the reasons why a backup cannot be restored here, and what would be lost, which a user may allow.
 
-    `present` has what there is now: ``jobs`` that are younger than the backup, ``clusters`` in the database.
+    `present` is the present state: the number of ``jobs`` newer than the backup, and the ``clusters`` in the database.
     """
     never, lost = [], []
     if manifest["cluster"].lower() != cluster.lower():

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with a time limit, in a clean environment. Standard library only: it runs on the node."""
+"""Run programs with a time limit in a clean environment. Uses the standard library only."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 
-#: What clients must not find here: another server, other settings, or a password.
+#: Variables that would give clients another server, other settings, or a password.
 _FOREIGN = ("DOCKER", "ENROOT", "MYSQL", "MARIADB", "SACCTMGR", "SLURM")
 
 
 class Fault(Exception):
-    """What ends the work; one sentence."""
+    """An error that ends a module, described in one sentence."""
 
 
 def environment():
-    """What programs see of ours: no settings of a client, and the same language everywhere."""
+    """Return the environment for programs: without client settings, in the C locale."""
     found = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
     return {**found, "LC_ALL": "C.UTF-8", "PATH": found.get("PATH", os.defpath) + ":/usr/sbin:/sbin"}
 
 
 def run(command, seconds, data="", **options):
-    """Exit status, output and errors of a program; 127 if there is none, 124 if it does not end.
+    """Return exit status, output and errors of a program; status 127 if it is missing, 124 after a timeout.
 
-    `data`, text or bytes, is its input; `options` are subprocess.run's, for a file as input or output.
+    `data`, text or bytes, is its input. `options` are passed to subprocess.run, such as files for input or output.
     """
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     given = data.encode() if isinstance(data, str) else data
@@ -45,6 +45,6 @@ def run(command, seconds, data="", **options):
 
 
 def journal(unit, lines=12):
-    """The last words of a unit."""
+    """Return the last lines of a unit's journal."""
     _status, out, _err = run(["journalctl", f"--unit={unit}", f"--lines={lines}", "--no-pager", "--output=cat"], 20)
     return f"journal of {unit}:\n{out.rstrip()}"

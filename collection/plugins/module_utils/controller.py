@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller's accounting and state, as its own files name them. Standard library only: it runs on the node."""
+"""A controller's accounting database and state, located by its configuration. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 SOCKET = "/run/mysqld/mysqld.sock"
-#: slurmctld saves a change at most five seconds later (SAVE_MAX_WAIT in its source), and does not say when.
+#: slurmctld saves changes within five seconds (SAVE_MAX_WAIT in its source) and does not report it.
 SAVE_SECONDS = 6
-#: How long another controller may take to make slurmdbd's tables.
+#: Seconds that another controller may take to create slurmdbd's tables.
 LOCK_SECONDS = 300
 
 
 class Controller:
-    """What a backup is made of and a restore replaces; Fault if this node is no controller."""
+    """What a backup contains and a restore replaces. Raises Fault if this node is not a controller."""
 
     def __init__(self, prefix, config_dir):
         self.bin = Path(prefix, "bin")
@@ -38,17 +38,17 @@ class Controller:
         if status:
             raise Fault(f"slurmctld -V: {errors}")
         self.slurm = said.strip()
-        #: Server and name of the database; None where accounting is off, or is another host's.
+        #: Server and name of the database; None if accounting is disabled or on another host.
         self.server, self.database = None, None
         if slurmdbd_conf.exists():
             self.server, self.database = dump.named_in(slurmdbd_conf.read_text(), SOCKET)
 
     def clusters(self):
-        """Names of the clusters in the database."""
+        """Return the names of the clusters in the database."""
         return dump.clusters(self.server, self.database) if self.database else []
 
     def jobs_since(self, moment):
-        """How many jobs the database, or without one slurmctld, has of the time after ``20261130T140509Z``."""
+        """Return the number of jobs since ``20261130T140509Z``, from the database, else from slurmctld."""
         seconds = calendar.timegm(time.strptime(moment, backups.TIME))
         if self.database:
             name = f"{self.cluster}_job_table"
@@ -64,40 +64,40 @@ class Controller:
         return len([each for each in submitted if each > seconds])
 
     def others_up(self):
-        """Other controllers that answer: they would write their own state over a restored one."""
+        """Return the other controllers that answer. They would overwrite restored state with their own."""
         _status, said, _errors = run([str(self.bin / "scontrol"), "ping"], 60)
         return {host for host in slurm.controllers_up(said) if not same_host(host, socket.gethostname())}
 
     def dbds_up(self):
-        """Other machines whose slurmdbd has the database: one that stands by takes over when this one's stops."""
+        """Return the other hosts whose slurmdbd uses the database. A standby takes over when this one stops."""
         return dump.users_elsewhere(self.server, self.database) if self.database else []
 
     @contextmanager
     def alone(self):
-        """Have the database for a while, once no slurmdbd is connected; both daemons are down here."""
+        """Lock the database once no slurmdbd is connected. Both daemons of this node must be stopped."""
         if not self.database:
             yield
             return
-        # Who makes the tables of a new database, on another controller, waits for this lock.
+        # A slurmdbd that creates tables on another controller waits for this lock.
         with self.server.locked(dump.lock_name(self.database), LOCK_SECONDS):
             dump.wait_until_unused(self.server, self.database)
             yield
 
     def save(self, folder, arn, created):
-        """Make an empty folder a backup."""
+        """Write a backup into an empty directory."""
         if run(["systemctl", "is-active", "slurmctld"], 20)[0] == 0:
             time.sleep(SAVE_SECONDS)
         backups.pack(self.state_dir, os.path.join(folder, backups.STATE))
-        # After the state: what ends meanwhile is in the database, and slurmctld finds out when it starts.
+        # After the state: jobs that end meanwhile are in the database, and slurmctld detects them when it starts.
         if self.database:
             dump.dump(self.server, self.database, os.path.join(folder, backups.DATABASE))
         about = {"cluster": self.cluster, "arn": arn, "slurm": self.slurm, "created": created}
         backups.seal(folder, {**about, "clusters": self.clusters()})
 
     def bring(self, folder):
-        """Let database and state be those of a backup; both daemons are down."""
+        """Replace database and state with those of a backup. Both daemons must be stopped."""
         if self.database:
-            # A newer Slurm may have made tables that the backup does not know.
+            # A newer Slurm may have created tables that the backup does not have.
             there = [identifier(name) for name in dump.tables(self.server, self.database)]
             use = f"USE {identifier(self.database)}; SET FOREIGN_KEY_CHECKS=0"
             self.server.ask(use, *(f"DROP TABLE {name}" for name in there))
@@ -105,7 +105,7 @@ class Controller:
         backups.replace(os.path.join(folder, backups.STATE), self.state_dir)
 
     def stop(self):
-        """Stop both daemons; answer with those that ran, in the order to start them."""
+        """Stop both daemons. Return those that were running, in the order to start them."""
         ran = [name for name in ("slurmdbd", "slurmctld") if run(["systemctl", "is-active", name], 20)[0] == 0]
         for name in reversed(ran):
             status, _said, errors = run(["systemctl", "stop", name], 120)
@@ -114,7 +114,7 @@ class Controller:
         return ran
 
     def start(self, names, seconds):
-        """Start them, and wait until each answers."""
+        """Start daemons, and wait until each answers."""
         questions = {"slurmdbd": ["sacctmgr", "--noheader", "show", "cluster"], "slurmctld": ["scontrol", "ping"]}
         for name in names:
             status, _said, errors = run(["systemctl", "start", name], 120)
@@ -132,5 +132,5 @@ class Controller:
 
 
 def now():
-    """The name of a backup that is made now."""
+    """Return the name of a backup created now."""
     return time.strftime(backups.TIME, time.gmtime())

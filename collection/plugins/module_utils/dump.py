@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One database out of a server into a file, and back. Standard library only: it runs on the node."""
+"""Dump a database into a file and load it. Uses the standard library only, because it runs on the node."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier, quote
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
-#: A year of a busy cluster takes minutes.
+#: Seconds; a year of a busy cluster takes minutes.
 SECONDS = 6 * 3600
-#: What mariadb-dump writes last, if nothing has stopped it.
+#: Last line of a complete dump.
 LAST = b"-- Dump completed"
-#: How long the server may take to let go of a slurmdbd that has ended.
+#: Seconds that the server may take to close the connections of a slurmdbd that has exited.
 IDLE_SECONDS = 20
-#: A database in which a load has begun and not ended has this table.
+#: Table that exists in a database while a load is incomplete.
 MARK = "hyperpod_lifecycle_load"
 
 
 def named_in(slurmdbd_conf, local_socket):
-    """Server and name of the database that a slurmdbd.conf names, to be reached as slurmdbd reaches it."""
+    """Return server and name of the database in slurmdbd.conf, accessed as slurmdbd accesses it."""
     found = accounting.read_slurmdbd_conf(slurmdbd_conf)
     host, name = accounting.place(found)
     if host == "localhost":
@@ -38,7 +38,7 @@ def named_in(slurmdbd_conf, local_socket):
 
 
 def dump(server, database, path):
-    """The database as one consistent picture, in a file of root's that is there whole or not at all."""
+    """Dump the database as one consistent snapshot into a file of root, which is complete or absent."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_name(path.name + ".new")
@@ -46,7 +46,7 @@ def dump(server, database, path):
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with server.client("mariadb-dump") as (command, options):
-            # No more rights than slurmdbd has: neither tablespaces nor locks, when it is read or when it is loaded.
+            # Needs no privileges beyond slurmdbd's: neither tablespaces nor locks.
             command += ["--single-transaction", "--quick", "--no-tablespaces", "--skip-add-locks", database]
             status, _out, err = run(command, SECONDS, stdout=handle, **options)
         if status and f"rrno {errno.ENOSPC}" in err:
@@ -62,14 +62,14 @@ def dump(server, database, path):
 
 
 def is_whole(path):
-    """Does a dump end as one does?"""
+    """Return whether a dump is complete."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - 200))
         return LAST in file.read()
 
 
 def load(server, database, path):
-    """Give a database the tables of a dump. A load that was stopped can be told, and is done again whole."""
+    """Load the tables of a dump into a database. An interrupted load is detected and repeated."""
     server.ask(f"CREATE TABLE IF NOT EXISTS {identifier(database)}.{MARK} (id INT)")
     with open(path, "rb") as file, server.client("mariadb") as (command, options):
         status, _out, err = run([*command, database], SECONDS, stdin=file, **options)
@@ -79,13 +79,13 @@ def load(server, database, path):
 
 
 def lock_name(database):
-    """The lock of the server's that who makes or replaces a database's tables holds."""
+    """Hold the server's lock for creating or replacing a database's tables."""
     return f"hyperpod-lifecycle {database}"[:64]
 
 
 def users(server, database):
-    """The hosts that others are connected to a database from, and our own, as the server sees them."""
-    # An account sees its own connections, and slurmdbd's, even one's that stands by, are never closed while it runs.
+    """Return the hosts of other connections to a database, and this host, as the server sees them."""
+    # A user sees its own connections. slurmdbd, even a standby, keeps its connections open while it runs.
     where = f"db = {quote(database)} OR id = CONNECTION_ID()"
     rows = server.ask(f"SELECT host, id = CONNECTION_ID() FROM information_schema.processlist WHERE {where}")  # noqa: S608
     found = [(host.rpartition(":")[0] or host, own == "1") for host, own in rows]
@@ -93,13 +93,13 @@ def users(server, database):
 
 
 def users_elsewhere(server, database):
-    """The other machines that have connections to a database: their slurmdbd would take over from this one's."""
+    """Return the other hosts connected to a database, whose slurmdbd would take over from this one."""
     others, own = users(server, database)
     return sorted(others - {own})
 
 
 def wait_until_unused(server, database, seconds=IDLE_SECONDS):
-    """Wait until nobody else is connected: a slurmdbd would write what is lost then, or make tables meanwhile."""
+    """Wait until there are no other connections. A slurmdbd would write records that are lost, or create tables."""
     deadline = time.monotonic() + seconds
     while found := users(server, database)[0]:
         if time.monotonic() >= deadline:
@@ -111,20 +111,20 @@ def wait_until_unused(server, database, seconds=IDLE_SECONDS):
 
 
 def tables(server, database):
-    """Names of its tables, and of views."""
+    """Return the names of its tables and views."""
     where = f"table_schema = {quote(database)} ORDER BY table_name"
     return [row[0] for row in server.ask(f"SELECT table_name FROM information_schema.tables WHERE {where}")]  # noqa: S608
 
 
 def counts(server, database):
-    """How many rows each table has."""
+    """Return the number of rows of each table."""
     names = tables(server, database)
     each = [f"SELECT {quote(name)}, COUNT(*) FROM {identifier(database)}.{identifier(name)}" for name in names]  # noqa: S608
     return {name: int(number) for name, number in server.ask(*each)} if each else {}
 
 
 def clusters(server, database):
-    """Names of those that a database knows; none before slurmdbd has begun to fill it."""
+    """Return the names of the clusters in a database; none before slurmdbd has created its tables."""
     if "cluster_table" not in tables(server, database):
         return []
     table = f"{identifier(database)}.cluster_table"

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EFA for Lustre: who can use it, and what lnetctl is told. Standard library only: it runs on the node."""
+"""EFA for Lustre: prerequisites, and commands for lnetctl. Uses the standard library only."""
 
 from __future__ import annotations
 
 import re
 
-#: Instances with so many devices have a bus for each four.
+#: Instances with at least this many devices have one bus per four devices.
 MANY_DEVICES = 32
 EACH = 4
 
 
 class Unusable(Exception):
-    """Why Lustre stays with TCP."""
+    """Why Lustre uses TCP."""
 
 
 def file_system(dns_name):
-    """The id and the region in an FSx DNS name."""
+    """Return id and region of an FSx DNS name."""
     match = re.fullmatch(r"(fs-[0-9a-f]+)\.fsx\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?", dns_name)
     if not match:
         raise Unusable(f"{dns_name} is no DNS name of FSx")
@@ -23,7 +23,7 @@ def file_system(dns_name):
 
 
 def subnet(answer):
-    """The subnet of the file system in an answer of `aws fsx describe-file-systems`, if EFA is on."""
+    """Return the file system's subnet from `aws fsx describe-file-systems`. Raises Unusable if EFA is disabled."""
     (found,) = answer["FileSystems"]
     if not found.get("LustreConfiguration", {}).get("EfaEnabled"):
         raise Unusable("EFA is off in {}".format(found.get("FileSystemId", "the file system")))
@@ -31,20 +31,20 @@ def subnet(answer):
 
 
 def same_zone(answer, zone):
-    """Compare the zone in an answer of `aws ec2 describe-subnets` with this node's."""
+    """Compare the zone in the output of `aws ec2 describe-subnets` with this node's."""
     (found,) = answer["Subnets"]
     if found["AvailabilityZone"] != zone:
         raise Unusable("the file system is in {}, this node in {}".format(found["AvailabilityZone"], zone))
 
 
 def chosen(devices):
-    """The devices for Lustre: one for each bus where there are many, else the first and the last."""
+    """Return the devices for Lustre: one per bus if there are many, else the first and the last."""
     devices = sorted(devices)
     return devices[::EACH] if len(devices) >= MANY_DEVICES else sorted({devices[0], devices[-1]})
 
 
 def interface(routes):
-    """The interface of the best default route in the text of ``/proc/net/route``."""
+    """Return the interface of the preferred default route in ``/proc/net/route``."""
     rows = [line.split() for line in routes.splitlines()[1:]]
     found = sorted((int(row[6]), row[0]) for row in rows if row[1] == "00000000" and row[7] == "00000000")
     if not found:
@@ -53,7 +53,7 @@ def interface(routes):
 
 
 def commands(devices, link):
-    """What makes Lustre prefer EFA, in order. TCP stays for what EFA does not reach."""
+    """Return the commands that make Lustre prefer EFA, in order. TCP remains as the fallback."""
     return [
         ["modprobe", "lnet"],
         ["modprobe", "kefalnd", f"ipif_name={link}"],
@@ -66,7 +66,7 @@ def commands(devices, link):
 
 
 def ensure_tcp(link):
-    """LNet's TCP network is there already when LNet was configured by its defaults."""
+    """Return the command that adds LNet's TCP network, which exists if LNet was configured with its defaults."""
     return ["lnetctl", "net", "add", "--net", "tcp", "--if", link]
 
 
@@ -74,5 +74,5 @@ UNDO = ["lnetctl", "net", "del", "--net", "efa"]
 
 
 def has_network(shown, name):
-    """Does the output of ``lnetctl net show`` have this network?"""
+    """Return whether the output of ``lnetctl net show`` has this network."""
     return bool(re.search(rf"net type: {name}\b", shown))

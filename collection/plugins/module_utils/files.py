@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole files, replaced at once. Standard library only: it runs on the node."""
+"""Atomic replacement of files. Uses the standard library only, because it runs on the node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 
-#: ioctl that reads what chattr sets (linux/fs.h), and the flags that keep even root from writing.
+#: ioctl that reads the attributes that chattr sets (linux/fs.h), and the flags that block writes even by root.
 _GET_FLAGS, _IMMUTABLE, _APPEND_ONLY = 0x80086601, 0x10, 0x20
 
 
 def _locked(path):
-    """Whether chattr keeps a file or folder as it is; False where the file system has no such flags."""
+    """Return whether chattr makes a file or directory immutable; False if the file system has no such flags."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -33,7 +33,7 @@ def _locked(path):
 
 
 def refusal(path, error):
-    """What it means that a file could not be written, and what to do, in one sentence."""
+    """Return cause and remedy of a failed write, in one sentence."""
     if isinstance(error, ConnectionError):  # it was no file
         return str(error)
     folder = os.path.dirname(path)
@@ -53,7 +53,7 @@ def refusal(path, error):
 
 @contextmanager
 def writing(path):
-    """Raise a Fault that says what to do in the place of an OSError."""
+    """Convert an OSError into a Fault with a remedy."""
     try:
         yield
     except OSError as error:
@@ -61,15 +61,15 @@ def writing(path):
 
 
 def make_folder(path, mode=0o755):
-    """A folder, and those above it, if they are not there."""
+    """Create a directory and its parents if they are missing."""
     with writing(path):
         os.makedirs(path, mode, exist_ok=True)
 
 
 def replace(module, path, before, after, mode=None):
-    """Let `after` stand where `before` does, unless they are equal or the module only checks. Do they differ?
+    """Replace `before` with `after`, except in check mode. Return whether they differ.
 
-    A reader, and a run that is killed, sees one of the two. Without `mode` a file that is there keeps owner and mode.
+    The replacement is atomic. Without `mode`, an existing file keeps owner and mode.
     """
     if before == after or module.check_mode:
         return before != after
@@ -81,7 +81,7 @@ def replace(module, path, before, after, mode=None):
 
 
 def write(path, text, mode=None):
-    """Replace a file whole. It keeps its owner, and without `mode` its mode; a new one is ours, and 0644."""
+    """Replace a file atomically. It keeps its owner, and its mode unless `mode` is given. A new file has mode 0644."""
     path = Path(path)
     make_folder(path.parent)
     old = path.stat() if path.exists() else None
@@ -90,10 +90,10 @@ def write(path, text, mode=None):
 
 
 def write_owned(path, text, uid, gid, mode):
-    """Replace a file whole; owner and mode come before the words. A link stays one, and what it leads to is replaced.
+    """Replace a file atomically, owner and mode set before the content. A symbolic link is kept, its target replaced.
 
-    What a killed run has left is under a name of this node's own, since the folder may be shared with other nodes; and
-    it is hidden, since programs read folders as ``*.conf`` or ``*``.
+    The temporary file has a name of this node's own, because the directory may be shared with other nodes, and is
+    hidden, because programs read directories as ``*.conf`` or ``*``.
     """
     path = Path(os.path.realpath(path))
     new = path.with_name(f".{path.name}.{socket.gethostname()}.new")
@@ -114,5 +114,5 @@ def write_owned(path, text, uid, gid, mode):
 
 
 def difference(path, before, after):
-    """What a module shows of a file with ``--diff``."""
+    """Return a module's result for ``--diff``."""
     return {"before": before, "after": after, "before_header": str(path), "after_header": str(path)}

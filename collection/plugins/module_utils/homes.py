@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring a user's home to shared storage, as many nodes do it at once. Standard library only: it runs on the node.
+"""Put a user's home on shared storage while other nodes do the same. Uses the standard library only.
 
-Nothing is ever deleted, overwritten or moved: the old home is copied and stays. What is written to shared storage is
-written by a child process that has become the user, so that it neither needs root there (root squash) nor follows a
-user's link as root. No step needs another node: each can stop anywhere, and any node's next run goes on from there.
+Nothing is deleted, overwritten or moved: the old home is copied and kept. A child process that runs as the user writes
+to shared storage, so that it works with root squash and never follows a user's symbolic link as root. No step depends
+on another node: a run may be killed at any time, and the next run on any node continues.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pa
 
 ACCOUNTS = "/etc/passwd"
 SKELETON = "/etc/skel"
-#: In an old home that was copied: where to. What is deleted there later does not come back from the old one.
+#: File in a copied old home that names the new one. Files deleted later in the new home are not copied again.
 MARK = ".hyperpod-lifecycle-home"
-#: In the new home, while files are copied; the node and the process follow.
+#: Prefix of temporary files in the new home, followed by node and process.
 STAGING = ".hyperpod-lifecycle-copy-"
 KEYS = os.path.join(".ssh", "authorized_keys")
 DEFAULT_MODE = 0o750
@@ -38,11 +38,11 @@ ATTEMPTS = 3
 SHOWN = 5
 AGAIN = "then run again: hyperpod-lifecycle apply --tags homes"
 
-#: open_tree(2): the number is the same on every architecture; Python has no name for it.
+#: Number of open_tree(2), the same on every architecture. Python does not define it.
 _OPEN_TREE, _AT_FDCWD, _OPEN_TREE_CLONE = 428, -100, 1
-#: What a file system answers that has no hard links.
+#: Errors of file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-#: What one answers that has no locks.
+#: Errors of file systems without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 Account = namedtuple("Account", "name uid gid home")
@@ -52,7 +52,7 @@ Account = namedtuple("Account", "name uid gid home")
 
 
 def account(passwd, name):
-    """The account as passwd has it, or None."""
+    """Return the account in passwd, or None."""
     for line in passwd.splitlines():
         fields = line.split(":")
         if len(fields) == 7 and fields[0] == name:
@@ -61,7 +61,7 @@ def account(passwd, name):
 
 
 def with_home(passwd, name, home):
-    """The passwd in which this account has another home; everything else stays as it is."""
+    """Return passwd with another home for this account, otherwise unchanged."""
     lines = passwd.splitlines(keepends=True)
     for number, line in enumerate(lines):
         fields = line.split(":")
@@ -71,13 +71,13 @@ def with_home(passwd, name, home):
 
 
 def key_of(line):
-    """What tells one line of authorized_keys from another: the key itself, whatever its options and comment."""
+    """Return what identifies a line of authorized_keys: the key itself, without options and comment."""
     match = re.search(r"\bAAAA[0-9A-Za-z+/]+=*", line)
     return match.group() if match else line.strip()
 
 
 def missing_keys(ours, theirs):
-    """Lines of `ours` whose keys `theirs` does not have."""
+    """Return the lines of `ours` whose keys are not in `theirs`."""
     known = {key_of(line) for line in theirs.splitlines()}
     lines = [line.strip() for line in ours.splitlines()]
     return [line for line in lines if line and not line.startswith("#") and key_of(line) not in known]
@@ -87,12 +87,12 @@ def missing_keys(ours, theirs):
 
 
 class Copy:
-    """Everything of one folder that another does not have."""
+    """Copies what a target directory lacks from a source directory."""
 
     def __init__(self, source, target):
         self.source, self.target = source, target
         self.copied = 0
-        self.kept = []  # there is something else in the target
+        self.kept = []  # names whose target differs
         self.unread = []
         self._made = []
         node = socket.gethostname()
@@ -100,7 +100,7 @@ class Copy:
         self._staging = os.path.join(target, f"{self._staging_of_node}{os.getpid()}")
 
     def run(self, top):
-        """Copy all of the source, or only its folder `top`."""
+        """Copy the whole source, or only its directory `top`."""
         self._sweep()
         try:
             self._folders(self._one("", top) if top else [""])
@@ -111,7 +111,7 @@ class Copy:
                 os.rmdir(self._staging)
 
     def _sweep(self):
-        """Remove what a killed run of this node has left."""
+        """Remove temporary files of killed runs of this node."""
         for name in os.listdir(self.target):
             pid = name[len(self._staging_of_node) :]
             if name.startswith(self._staging_of_node) and pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
@@ -129,14 +129,14 @@ class Copy:
             waiting += [path for name in names for path in self._one(folder, name)]
 
     def _one(self, folder, name):
-        """Copy what is no folder, make what is one; return the folders to go on with."""
+        """Copy a file or create a directory. Return the directories to continue with."""
         path = os.path.join(folder, name)
         if not folder and (name == MARK or name.startswith(STAGING)):
             return []
         try:
             found = os.lstat(os.path.join(self.source, path))
         except FileNotFoundError:
-            return []  # it has gone meanwhile, as temporary files do
+            return []  # deleted meanwhile, such as a temporary file
         if stat.S_ISDIR(found.st_mode):
             return [path] if self._folder(path, found) else []
         if stat.S_ISLNK(found.st_mode):
@@ -156,7 +156,7 @@ class Copy:
                 return True
             self.kept.append(path)
             return False
-        # At the end: nothing can be made in a folder that is read-only.
+        # At the end, because nothing can be created in a read-only directory.
         self._made.append((target, found.st_mode & 0o777))
         self.copied += 1
         return True
@@ -184,7 +184,7 @@ class Copy:
                 self.unread.append(path)
                 return
             try:
-                # A link is made whole or not at all, and never in the place of something.
+                # A link is created atomically and never replaces anything.
                 os.link(temporary, target)
             except OSError as error:
                 if error.errno not in _NO_LINKS:
@@ -207,7 +207,7 @@ class Copy:
         os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     def _is_half_of_another_pair(self, path):
-        """Is this the public half of an ssh key whose private half is another node's there?"""
+        """Return whether this is the public key of a private key that differs in the target."""
         private = path[: -len(".pub")] if path.endswith(".pub") else path
         ours = os.path.join(self.source, private)
         return private != path and os.path.lexists(ours) and not same(ours, os.path.join(self.target, private))
@@ -217,7 +217,7 @@ class Copy:
             self.kept.append(path)
 
     def _keys(self, path):
-        """Add lines to a file that others add to. Under its lock; where there are no locks, in one append."""
+        """Append lines to a file that other nodes append to, under its lock, or in one write if there are no locks."""
         try:
             with open(os.path.join(self.source, path), encoding="utf-8", errors="surrogateescape") as file:
                 ours = file.read()
@@ -230,7 +230,7 @@ class Copy:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX)
             except OSError as error:
-                # Lustre without the option flock. There, unlike on NFS, an append is one step among all nodes.
+                # Lustre without the option flock. There, unlike on NFS, appends are atomic among nodes.
                 if error.errno not in _NO_LOCKS:
                     raise
             theirs = file.read().decode(errors="surrogateescape")
@@ -247,7 +247,7 @@ def _private(path, flags):
 
 
 def same(one, other):
-    """Are these two files, or two links, alike? Nothing is like something that is not there."""
+    """Return whether two files or two symbolic links are equal; False if one is missing."""
     try:
         modes = [os.lstat(path).st_mode for path in (one, other)]
         if all(map(stat.S_ISLNK, modes)):
@@ -261,7 +261,7 @@ def same(one, other):
 
 
 class Home:
-    """One user's home on this node, and where it should be."""
+    """A user's home on this node, and its target."""
 
     def __init__(self, account, target, limit):
         self.account = account
@@ -270,11 +270,11 @@ class Home:
         self.limit = limit
 
     def look(self):
-        """The home's owner (None if it is not there), may the user use it, the old one's mode, is that to be copied."""
+        """Return the home's owner (None if missing), whether it is usable, the old one's mode, and whether to copy."""
         return self._step(self._look)
 
     def make(self):
-        """Make it right; whether anything was changed, and what stayed in the old home."""
+        """Set up the home. Return whether anything changed, and a note on what was not copied."""
         changed = False
         before = self.look()
         if before["owner"] != self.account.uid:
@@ -293,7 +293,7 @@ class Home:
     # In children.
 
     def _step(self, function, passed=()):
-        """What `function` returns in a child; a Fault if it fails, but for the errors that are `passed` on."""
+        """Return the result of `function` in a child process. Raises Fault if it fails, or the errors in `passed`."""
 
         def named():
             os.umask(0)
@@ -317,10 +317,10 @@ class Home:
         os.setuid(self.account.uid)
 
     def _enter_old_home(self):
-        """The path of the old home, which may be relative to a folder that this process goes to; needs root."""
+        """Return the path of the old home, maybe relative to a directory that this process changes to. Needs root."""
         if self.account.home != self.target:
             return self.account.home
-        # It lies below the file system that was mounted over it.
+        # It is hidden below a file system that was mounted over it.
         parent, name = os.path.split(self.target)
         parent = os.path.realpath(parent)
         above = os.path.dirname(_mount_of(parent).path)
@@ -328,7 +328,7 @@ class Home:
         return os.path.relpath(os.path.join(parent, name), above)
 
     def _old(self, path):
-        """Its state if it is the user's, else None; as the user."""
+        """Return its status if it belongs to the user, else None. Runs as the user."""
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -367,7 +367,7 @@ class Home:
             copy.run(None)
         else:
             copy = Copy(path, self.target)
-            # A home on other shared storage may be of any size. Its keys are needed to log in.
+            # A home on other shared storage may be of any size. Only its keys are needed to log in.
             copy.run(None if old.st_dev == local else ".ssh")
             where = self.account.home if self.account.home != self.target else f"{self.target} below the mount"
             if old.st_dev != local:
@@ -390,7 +390,7 @@ class Home:
         os.mkdir(self.target, mode)
 
     def _make_as_root(self, mode):
-        """Make it, or finish what another node has begun."""
+        """Create the home, or complete what another node has started."""
         made = False
         with suppress(FileExistsError):
             os.mkdir(self.target, 0o700)
@@ -431,7 +431,7 @@ class Home:
             )
 
     def _copy_among_others(self):
-        """What another node has just replaced can be gone for a moment."""
+        """Retry, because a file that another node replaces may be missing for a moment."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self._step(self._copy, passed=(errno.ENOENT, errno.ESTALE))
@@ -440,7 +440,7 @@ class Home:
         return self._step(self._copy)
 
     def _set_home(self):
-        """As `usermod --home` does, which refuses while the user has a process."""
+        """Set the home as `usermod --home` does, which refuses while the user has a process."""
         libc = ctypes.CDLL(None)
         if libc.lckpwdf() != 0:
             raise Fault(f"{ACCOUNTS} is locked by another program; wait until it ends, {AGAIN}")
@@ -453,13 +453,13 @@ class Home:
 
 
 def read_accounts():
-    """The text of passwd."""
+    """Return the text of passwd."""
     with open(ACCOUNTS, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
 
 
 def _without_mounts(path):
-    """An open folder in which nothing that is mounted below it is seen."""
+    """Open a directory without the mounts below it."""
     libc = ctypes.CDLL(None, use_errno=True)
     handle = libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | os.O_CLOEXEC)
     if handle < 0:
@@ -478,18 +478,18 @@ def _some(paths):
 
 
 def _mount_of(path):
-    """The mount that a path without symbolic links lies on."""
+    """Return the mount of a path without symbolic links."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         return mounts.covering(mounts.parse(file.read()), path)
 
 
 def _existing(path):
-    """The nearest folder that is there: the path itself or one above. Opening it makes an automount act."""
+    """Return the nearest existing directory, the path itself or a parent. Opening it triggers automount."""
     while True:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
         except PermissionError:
-            return path  # it is there, and on a server that squashes root
+            return path  # it exists on a server that squashes root
         except (FileNotFoundError, NotADirectoryError):
             path = os.path.dirname(path)
         else:
@@ -497,7 +497,7 @@ def _existing(path):
 
 
 def storage_fault(path, limit):
-    """Why homes cannot be made below `path`, which may be missing; empty if they can."""
+    """Return why homes cannot be created below `path`, which may be missing; empty if they can."""
     try:
         found = limited(lambda: os.path.realpath(_existing(path)), limit)
     except OSError as error:
@@ -509,7 +509,7 @@ def storage_fault(path, limit):
 
 
 def stays(home, storage, limit):
-    """Is a home where this node's own disk is not: below a path of `storage`, mounted or not, or on another device?"""
+    """Return whether a home is not on this node's own disk: below a path of `storage`, or on another device."""
     if any(f"{home}/".startswith(f"{os.path.normpath(path)}/") for path in storage):
         return True
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two names mean one host. Standard library only: it runs on the node."""
+"""Comparison of host names. Uses the standard library only, because it runs on the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _address(name):
 
 
 def same_host(one, other):
-    """Whether two names mean one host: in any case, long or short, with or without a final dot; addresses whole."""
+    """Return whether two names mean the same host, in any case, long or short, with or without a final dot."""
     first, second = (name.strip().lower().rstrip(".") for name in (one, other))
     addresses = _address(first), _address(second)
     if any(addresses):
@@ -27,7 +27,7 @@ def same_host(one, other):
 
 
 def is_here(name):
-    """Whether a name or an address means this machine. Name servers are not asked."""
+    """Return whether a name or an address means this machine, without querying DNS."""
     if any(same_host(name, own) for own in (*LOCAL, socket.gethostname())):
         return True
     address = _address(name.strip())

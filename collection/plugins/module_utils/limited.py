@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run what may hang in a child with a time limit. Standard library only: it runs on the node.
+"""Run functions that may hang in a child process with a time limit. Uses the standard library only.
 
-A process that waits for a dead file server cannot be interrupted from inside, and often not even killed.
+A process that waits for a dead file server cannot interrupt itself, and often cannot even be killed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 
 
 def limited(function, seconds):
-    """The result (anything JSON can carry) of `function()`; its OSError; or TimeoutError after `seconds`.
+    """Return the JSON-serializable result of `function()`. Raises its OSError, or TimeoutError after `seconds`.
 
-    Any other exception comes back as ChildProcessError. The child holds none of our files, so that nobody waits for one
-    that cannot be killed; it ends when the kernel lets it.
+    Other exceptions are raised as ChildProcessError. The child has no open files of this process, so that nothing waits
+    for a child that cannot be killed.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -42,7 +42,7 @@ def limited(function, seconds):
 
 
 def _child(function, writer):
-    """Never returns."""
+    """Run the child. Never returns."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
@@ -53,7 +53,7 @@ def _child(function, writer):
             answer = ["result", function()]
         except OSError as error:
             answer = ["os", [error.errno, error.strerror or str(error)]]
-        except Exception as error:  # it is raised again on the other side
+        except Exception as error:  # raised again in the parent
             answer = ["other", f"{type(error).__name__}: {error}"]
         os.write(writer, json.dumps(answer).encode())
     finally:
@@ -61,7 +61,7 @@ def _child(function, writer):
 
 
 def _read(reader, deadline):
-    """All that the child writes until it ends, or None if the deadline comes first."""
+    """Return the output of the child, or None if the deadline passes first."""
     parts = []
     while True:
         ready, _, _ = select.select([reader], [], [], max(0, deadline - time.monotonic()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MariaDB or MySQL server through MariaDB's clients. Standard library only: it runs on the node."""
+"""Access to a MariaDB or MySQL server through MariaDB's clients. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.25
-#: One attempt to reach a host that says nothing.
+#: Seconds of one attempt to connect to a host that does not answer.
 CONNECT_SECONDS = 5
 
-#: How a module is told where the server is.
+#: Argument spec of a connection to a server.
 SERVER = {
     "type": "dict",
     "required": True,
@@ -37,42 +37,42 @@ SERVER = {
     "required_by": {"host": ("user", "password_file")},
 }
 
-#: Client errors that mean that no server has answered.
+#: Client errors that mean that no server answered.
 _SILENT = re.compile(r"ERROR (2002|2003|2005|2006|2013|1040|1053)\b")
 
 
 def quote(name):
-    """A string in SQL."""
+    """Quote a string for SQL."""
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def identifier(name):
-    """A name in SQL."""
+    """Quote an identifier for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def option(value):
-    """A value in an option file."""
+    """Quote a value for an option file."""
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def option_file(server, password):
-    """What MariaDB's clients must know of a server, as their option file."""
+    """Return the option file for MariaDB's clients."""
     if server["socket"]:
         lines = [f"socket={option(server['socket'])}", "protocol=socket", "user=root", "skip-ssl"]
     else:
         lines = [f"host={option(server['host'])}", f"port={server['port']}", "protocol=tcp"]
         lines += [f"user={option(server['user'])}", f"password={option(password)}"]
-        # With a bundle and verification the clients insist on TLS, on the chain and on the name.
+        # With a CA bundle and verification, the clients require TLS and verify chain and name.
         tls = ["ssl", f"ssl-ca={option(server['ca'])}", "ssl-verify-server-cert"]
         lines += tls if server["tls"] else ["skip-ssl"]
     return "\n".join(["[client]", *lines, "[mysql]", f"connect-timeout={CONNECT_SECONDS}", ""])
 
 
 class MariaDB:
-    """A server. Statements go through standard input, a password through a file that only the client can open.
+    """A server. Statements are passed on standard input, the password in a file that only the client can open.
 
-    `server` is a dict as SERVER has it. On a socket we are root and need no password.
+    `server` is a dict as in SERVER. A socket is used as root and needs no password.
     """
 
     def __init__(self, server, seconds=60, password=None):
@@ -82,18 +82,18 @@ class MariaDB:
 
     @classmethod
     def local(cls, socket_path):
-        """The one on this machine, as root."""
+        """Return the server on this machine, accessed as root."""
         return cls({**dict.fromkeys(SERVER["options"]), "socket": socket_path})
 
     @property
     def name(self):
-        """For messages."""
+        """Name of the server in messages."""
         return self.server["socket"] or "{host}:{port}".format(**self.server)
 
     @contextmanager
     def client(self, program):
-        """The beginning of a command line, and subprocess options, of one of MariaDB's clients."""
-        # In memory and without a name: nobody else can read it, and it is gone with the last process that has it.
+        """Return the start of a client's command line, and its subprocess options."""
+        # Anonymous memory, which no other process can read and which disappears with the last process that has it open.
         handle = os.memfd_create("options")
         try:
             os.fchmod(handle, 0o600)
@@ -103,7 +103,7 @@ class MariaDB:
             os.close(handle)
 
     def ask(self, *statements):
-        """The rows of all answers. Fault if the server refuses; ConnectionError if there is none."""
+        """Return the rows of all results. Raises Fault if the server refuses, ConnectionError if none answers."""
         text = ";\n".join([*statements, ""])
         with self.client("mariadb") as (command, options):
             command += ["--batch", "--raw", "--skip-column-names"]
@@ -114,7 +114,7 @@ class MariaDB:
 
     @contextmanager
     def locked(self, name, seconds):
-        """Have a lock of the server's for a while; it ends with our connection, whatever happens to us."""
+        """Hold a lock of the server. It is released with the connection, even if this process is killed."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with self.client("mariadb") as (command, options):
             command += ["--batch", "--skip-column-names", "--unbuffered"]
@@ -130,16 +130,16 @@ class MariaDB:
                         raise self.error(said)
                     yield
                 finally:
-                    # Not by its input's end: a client that waits for a silent server would not see that.
+                    # Not by closing its input, which a client that waits for a silent server would not notice.
                     holder.kill()
 
     def has(self, database):
-        """Is there such a database, as far as we may see?"""
+        """Return whether the database exists and is visible to the user."""
         name = quote(database)
         return bool(self.ask(f"SELECT 1 FROM information_schema.schemata WHERE schema_name = {name}"))  # noqa: S608 quoted
 
     def error(self, said):
-        """What to raise for a client's complaint."""
+        """Return the exception for a client's error."""
         if _SILENT.search(said):
             return ConnectionError(said)
         server = self.server
@@ -163,7 +163,7 @@ class MariaDB:
         return Fault(f"the database on {self.name}: {said}")
 
     def reach(self):
-        """ConnectionError, with the reason, if nothing listens there."""
+        """Connect to the port. Raises ConnectionError, with the reason, if nothing listens."""
         server = self.server
         if server["socket"]:
             return
@@ -173,7 +173,7 @@ class MariaDB:
             raise ConnectionError(error.strerror or str(error)) from error
 
     def connect(self, seconds):
-        """Wait for the server; its version."""
+        """Wait for the server and return its version."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -185,7 +185,7 @@ class MariaDB:
             pause(POLL_SECONDS)
 
     def silence(self, seconds, error):
-        """That nobody answers."""
+        """Return the error message for a server that does not answer."""
         if self.server["socket"]:
             return f"no MariaDB answers within {seconds} s: {error}; {journal('mariadb')}"
         said = str(error)
@@ -199,5 +199,5 @@ class MariaDB:
 
 
 def read_password(path):
-    """The one line of a file that holds a password."""
+    """Return the password in a file of one line."""
     return Path(path).read_text(encoding="utf-8").rstrip("\n")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mount(8), its helpers, systemd and the kernel say of a mount that fails. Standard library only."""
+"""Error messages of mount(8), its helpers, systemd and the kernel. Uses the standard library only."""
 
 from __future__ import annotations
 
 import re
 from collections import namedtuple
 
-#: What to do, and whether another attempt can help.
+#: The remedy, and whether another attempt is useless.
 Advice = namedtuple("Advice", "remedy final")
 
-#: The first that matches counts: words of programs, then whether it is final, then the remedy.
+#: Pattern, whether the error is final, and remedy. The first match counts.
 _ADVICE = (
     (
         r"unknown filesystem type|No such device|modules? loaded",
@@ -52,6 +52,6 @@ _PORTS = {"lustre": "TCP ports 988 and 1018 to 1023", "openzfs": "TCP port 2049"
 
 
 def advice(said, kind, unit):
-    """What the words of a failed mount, or of a failed write to one, advise. Nothing but the words is looked at."""
+    """Return the advice for the message of a failed mount or write."""
     final, remedy = next((final, remedy) for words, final, remedy in _ADVICE if re.search(words, said))
     return Advice(remedy.format(kind=kind, name=_NAMES[kind], ports=_PORTS[kind], unit=unit), final)

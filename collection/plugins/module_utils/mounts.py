@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mounts, fstab and unit names as text. Standard library only: it runs on the node, and it touches nothing there."""
+"""Text of mounts, fstab and unit names. Uses the standard library only, and accesses no files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import os
 import re
 from collections import namedtuple
 
-#: Options that mount ignores: whose line in fstab it is, and that nothing was mounted by it so far.
+#: Options that mount ignores: they mark an fstab entry of this role, and one that was not yet mounted successfully.
 MARK = "x-hyperpod-lifecycle"
 UNPROVEN = "x-hyperpod-lifecycle-unproven"
 
-#: What systemd needs to mount after the network, on first access.
+#: Options with which systemd mounts on first access, after the network is up.
 ON_ACCESS = ("_netdev", "x-systemd.automount", "x-systemd.requires=network-online.target")
-#: The same at boot, where the kernel has no autofs: before users log in and Slurm starts, whose units come after
+#: Options for mounting at boot if the kernel has no autofs: before users log in and Slurm starts, whose units follow
 #: remote-fs.target. A failure does not stop the boot.
 AT_BOOT = ("_netdev", "nofail", "x-systemd.before=remote-fs.target", "x-systemd.requires=network-online.target")
 _OURS = {*ON_ACCESS, *AT_BOOT, MARK, UNPROVEN}
 
-#: The type in fstab, by kind of file system.
+#: File system type in fstab, by kind.
 FSTAB_TYPES = {"lustre": "lustre", "openzfs": "nfs"}
 
-#: The types that the kernel shows for a mounted one.
+#: File system types that the kernel shows when mounted, by kind.
 MOUNTED_TYPES = {"lustre": ("lustre",), "openzfs": ("nfs", "nfs4")}
 
 #: One line of mountinfo. `root` is the part of the file system that is mounted, `options` are the file system's own.
@@ -32,17 +32,17 @@ Entry = namedtuple("Entry", "number source path kind options")
 
 
 def unescape(text):
-    """Text of mountinfo or fstab, where a blank is ``\\040``."""
+    """Decode a field of mountinfo or fstab, where a blank is ``\\040``."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
 def escape(text):
-    """Text for a field of fstab."""
+    """Encode a field of fstab."""
     return re.sub(r"[ \t\n\\#]", lambda match: f"\\{ord(match.group()):03o}", text)
 
 
 def parse(mountinfo):
-    """The lines of ``/proc/self/mountinfo``."""
+    """Parse ``/proc/self/mountinfo``."""
     mounts = []
     for line in filter(None, mountinfo.split("\n")):
         left, _, right = line.partition(" - ")
@@ -55,7 +55,7 @@ def parse(mountinfo):
 
 
 def at(mounts, path):
-    """What is mounted at exactly this path, lowest first; each lies on the one before."""
+    """Return the mounts at exactly this path, lowest first."""
     here = [mount for mount in mounts if mount.path == path]
     ids = {mount.id for mount in here}
     ordered = [mount for mount in here if mount.parent not in ids]
@@ -68,7 +68,7 @@ def at(mounts, path):
 
 
 def covering(mounts, path):
-    """The uppermost mount that `path` is on."""
+    """Return the uppermost mount that `path` is on."""
     while True:
         here = at(mounts, path)
         if here or path == "/":
@@ -77,17 +77,17 @@ def covering(mounts, path):
 
 
 def is_automount(mount):
-    """Is it systemd's trap that mounts on first access, and not yet a file system?"""
+    """Return whether this is systemd's automount point and not yet a file system."""
     return mount.kind == "autofs" and mount.source.startswith("systemd-")
 
 
 def source(kind, dns_name, mount_name, export):
-    """The first field of fstab."""
+    """Return the first field of an fstab entry."""
     return f"{dns_name}@tcp:/{mount_name}" if kind == "lustre" else f"{dns_name}:{export}"
 
 
 def split_source(text):
-    """The servers that a source names, and what of theirs it is.
+    """Return the servers in a source, and the path or mount name.
 
     ``a@tcp,b@efa:c@tcp:/name`` is (``{a, b, c}``, ``@/name``), ``host:/export`` is (``{host}``, ``/export``).
     """
@@ -101,23 +101,23 @@ def split_source(text):
 
 
 def same_source(found, wanted, addresses):
-    """Is `found` the source `wanted`, whose server has these addresses? mount.lustre shows addresses."""
+    """Return whether `found` is the source `wanted`, whose server has these addresses. mount.lustre shows addresses."""
     servers, name = split_source(found)
     wanted_servers, wanted_name = split_source(wanted)
     return name == wanted_name and bool(servers & {*wanted_servers, *addresses})
 
 
 def same_type(found, kind):
-    """Is `found` a type that a file system of this kind is mounted with, by the kernel or as ``fuse.<type>``?"""
+    """Return whether `found` is a mounted type of this kind of file system, in the kernel or as ``fuse.<type>``."""
     return found.rpartition(".")[2] in MOUNTED_TYPES[kind]
 
 
-#: File systems of one machine, where a lock and a file are only its own.
+#: Local file systems, whose files and locks are not shared.
 LOCAL_TYPES = re.compile(r"bcachefs|btrfs|ext[234]|f2fs|jfs|overlay|ramfs|squashfs|tmpfs|vfat|xfs|zfs")
 
 
 def unshared(mount):
-    """Why files and locks on a mount may not be those of other machines; empty where there is no such sign."""
+    """Return why files or locks on a mount may not be shared with other machines; empty if there is no sign of it."""
     if LOCAL_TYPES.fullmatch(mount.kind):
         return f"it lies on {mount.kind} at {mount.path}, which is this node's own"
     local = [option for option in mount.options if option in ("nolock", "localflock")]
@@ -130,15 +130,15 @@ def unshared(mount):
 
 
 def lines_of(text):
-    """Lines without their ends; the kernel and mount know no other end than the newline."""
+    """Split into lines at newlines only, as the kernel and mount do."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def entries(fstab, path):
-    """The lines of an fstab for exactly this path; a trailing slash makes no difference."""
+    """Return the fstab entries for exactly this path, ignoring a trailing slash."""
     found = []
     for number, line in enumerate(lines_of(fstab)):
-        # Blanks of other scripts are part of a field, here as in mount.
+        # Other Unicode blanks are part of a field, as in mount.
         fields = re.split("[ \t]+", line.strip(" \t"))
         if len(fields) < 2 or fields[0].startswith("#"):
             continue
@@ -152,7 +152,7 @@ def entries(fstab, path):
 
 
 def fstab_line(kind, what, path, options, *, at_boot=False, proven=True):
-    """Our line for a file system."""
+    """Return the fstab entry for a file system."""
     when = AT_BOOT if at_boot else ON_ACCESS
     marks = [MARK] if proven else [MARK, UNPROVEN]
     words = ",".join(dict.fromkeys([*options, *when, *marks]))
@@ -160,7 +160,7 @@ def fstab_line(kind, what, path, options, *, at_boot=False, proven=True):
 
 
 def is_proven(entry, kind, what, options):
-    """Was this file system mounted with these options by an entry of ours, whenever that mounts?"""
+    """Return whether an entry of this role, of either mount time, mounted this file system with these options."""
     given = [option for option in options if option not in _OURS]
     found = [option for option in entry.options if option not in _OURS]
     ours = MARK in entry.options and UNPROVEN not in entry.options
@@ -168,7 +168,7 @@ def is_proven(entry, kind, what, options):
 
 
 def with_line(fstab, path, line):
-    """The fstab in which `line` is the only one for this path (None: no line is); every other line stays as it is."""
+    """Return the fstab with `line`, or none, as the only entry for this path. Other lines are unchanged."""
     numbers = [entry.number for entry in entries(fstab, path)]
     lines = lines_of(fstab)
     if line is None:
@@ -183,7 +183,7 @@ def with_line(fstab, path, line):
 
 
 def unit(path, suffix):
-    """The unit of a mount point, as ``systemd-escape --path --suffix`` names it."""
+    """Return the unit of a mount point, as ``systemd-escape --path --suffix`` names it."""
     words = "/".join(word for word in path.split("/") if word)
     if not words:
         return f"-.{suffix}"

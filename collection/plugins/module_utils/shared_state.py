@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slurmctld's state in a folder that all controllers share. Standard library only: it runs on the node.
+"""slurmctld's state in a directory that all controllers share. Uses the standard library only.
 
-Each step is one rename, so that a run that is killed leaves something that the next one, on any controller,
-understands: the state is either not there, or whole; and it belongs to the cluster that :data:`IDENTITY` names.
+Each step is one rename, so that the next run, on any controller, can continue after a run that was killed: the state is
+either absent or complete, and belongs to the cluster that :data:`IDENTITY` names.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
-#: In the cluster's shared folder. The state is where the public sample scripts have it, so that theirs can be adopted.
+#: Names in the cluster's shared directory. The state is where the public sample scripts put it, so it can be adopted.
 STATE = "var/spool/slurmctld"
 IDENTITY = "hyperpod-lifecycle.json"
 LOCK = "hyperpod-lifecycle.lock"
 
-#: How settings name the cluster of a state without an identity.
+#: Value of settings for state without an identity.
 UNKNOWN = "unknown"
 
-#: A standby slurmctld of Slurm 22.05 writes this before there is any state.
+#: A standby slurmctld of Slurm 22.05 writes this file before there is any state.
 NO_STATE = frozenset({"clustername"})
 
 POLL_SECONDS = 0.2
@@ -40,7 +40,7 @@ POLL_SECONDS = 0.2
 
 @contextmanager
 def lock(path, who, seconds):
-    """Hold the lock at `path`. Its holder is written into it for others; the kernel or the file server ends it."""
+    """Hold the lock at `path`, with the holder's name in the file. The kernel or the file server releases it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         deadline = time.monotonic() + seconds
@@ -73,7 +73,7 @@ def _try(descriptor, path):
 
 
 def holder(path):
-    """Who has written its name into a lock."""
+    """Return the holder named in a lock."""
     try:
         content = json.loads(Path(path).read_bytes())
         return f"{content['holder']} (since {content['since']})"
@@ -82,7 +82,7 @@ def holder(path):
 
 
 def now():
-    """The time, for people and in names of files."""
+    """Return the time for messages and file names."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
 
 
@@ -90,7 +90,7 @@ def now():
 
 
 def used(folder):
-    """Does a folder hold state of slurmctld?"""
+    """Return whether a directory has slurmctld state."""
     try:
         return bool(set(os.listdir(folder)) - NO_STATE)
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def used(folder):
 
 
 def digest(folder):
-    """One word for the names and contents of all files below a folder."""
+    """Return a digest of the names and contents of all files below a directory."""
     found = hashlib.sha256()
     for path in sorted(Path(folder).rglob("*")):
         kind = path.lstat().st_mode
@@ -109,13 +109,13 @@ def digest(folder):
 
 
 def make(folder, uid, gid):
-    """An empty folder for one user only."""
+    """Create an empty directory with mode 0700 for a user."""
     os.mkdir(folder, 0o700)
     os.chown(folder, uid, gid)
 
 
 def copy(source, dest, uid, gid):
-    """Folders and files into a folder, with their modes and times, written to disk."""
+    """Copy a tree with modes and times, and sync it to disk."""
     for path in sorted(Path(source).rglob("*")):
         target, kind = os.path.join(dest, path.relative_to(source)), path.lstat().st_mode
         if stat.S_ISDIR(kind):
@@ -131,7 +131,7 @@ def copy(source, dest, uid, gid):
 
 
 def write(path, text):
-    """In place of the old one."""
+    """Replace a file atomically."""
     new = f"{path}.new"
     with open(new, "w", encoding="utf-8") as file:
         file.write(text)
@@ -148,7 +148,7 @@ def _flush(path):
 
 
 def aside(path):
-    """Rename what is in the way, to a name that says when; nothing is ever deleted."""
+    """Rename a path to a name with the time. Nothing is deleted."""
     kept = f"{path}.aside-{now()}"
     while os.path.lexists(kept):
         kept += "-"
@@ -160,9 +160,9 @@ def aside(path):
 
 
 class SharedState:
-    """The state of one cluster, and the place where slurmctld on this node looks for it.
+    """The state of a cluster, and the path where slurmctld on this node looks for it.
 
-    `local` is StateSaveLocation. It becomes a link to the state below `folder`.
+    `local` is StateSaveLocation. It becomes a symbolic link to the state below `folder`.
     """
 
     def __init__(self, folder, local, cluster, arn, uid, gid):
@@ -173,7 +173,7 @@ class SharedState:
         self.said = []
 
     def identity(self):
-        """Whose state it is, or None."""
+        """Return the identity of the state, or None."""
         try:
             found = json.loads(Path(self.identity_file).read_bytes())
             return {**found, "arn": str(found["arn"]), "cluster": str(found["cluster"])}
@@ -186,7 +186,7 @@ class SharedState:
             ) from error
 
     def linked(self):
-        """Does slurmctld on this node find the shared state?"""
+        """Return whether slurmctld on this node uses the shared state."""
         if not os.path.islink(self.local):
             return False
         target = os.path.join(os.path.dirname(self.local), os.readlink(self.local))
@@ -194,10 +194,10 @@ class SharedState:
             raise Fault(f"{self.local} is a link to {target} and should lead to {self.state}; remove it and run again")
         return True
 
-    # What is to be done. Nothing here changes anything.
+    # Planning, without changes.
 
     def steps(self, adopt="", set_aside="", set_aside_local=False):
-        """What is left to do, in order; Fault where only a person can decide."""
+        """Return the remaining steps, in order. Raises Fault if a setting has to decide."""
         steps, identity, there = [], self.identity(), used(self.state)
         if identity is None or identity["arn"] != self.arn or identity["cluster"] != self.cluster:
             whose = (identity["arn"] or identity["cluster"]) if identity else UNKNOWN
@@ -221,7 +221,7 @@ class SharedState:
         return steps
 
     def _check_owner(self):
-        """Every controller's Slurm user must have the same number."""
+        """Check that Slurm's user has the same uid on every controller."""
         owner = os.stat(self.state).st_uid
         if owner != self.uid:
             raise Fault(
@@ -236,7 +236,7 @@ class SharedState:
             f"{self.state} has Slurm state {about}{since}, and this cluster is {self.arn or self.cluster}; nothing was "
             "changed. In inventory/group_vars/controller.yml write "
             f'controllers_adopt_state_of: "{whose}" to go on with its jobs, or '
-            f'controllers_set_aside_state_of: "{whose}" to begin anew and keep it under another name beside'
+            f'controllers_set_aside_state_of: "{whose}" to start fresh and keep it under another name'
         )
 
     def _differs(self):
@@ -247,25 +247,25 @@ class SharedState:
             f"rename {self.state}, and run again here first"
         )
 
-    # The steps.
+    # Steps.
 
     def set_state_aside(self):
-        """Keep another cluster's state under another name."""
+        """Rename another cluster's state."""
         self.said.append(f"the state of before is kept in {aside(self.state)}")
 
     def claim(self, **more):
-        """Say whose state is here, or will be."""
+        """Write the identity of the state."""
         os.makedirs(os.path.dirname(self.state), exist_ok=True)
         found = {"cluster": self.cluster, "arn": self.arn, "since": now(), **more}
         write(self.identity_file, json.dumps(found, indent=2) + "\n")
 
     def make_state(self):
-        """No state yet: a folder for it."""
+        """Create an empty state directory."""
         self._place()
 
     def take_local_state(self):
-        """This node's own state becomes that of all controllers."""
-        # Should this run be killed before the link is there, the next one knows the state as the one that was taken.
+        """Make this node's own state the shared state."""
+        # If this run is killed before the link exists, the next one recognizes the state by this digest.
         self.claim(taken_from=digest(self.local))
         self._place(self.local)
         self.said.append(f"this node's state is now in {self.state}")
@@ -283,7 +283,7 @@ class SharedState:
         os.rename(new, self.state)
 
     def link(self):
-        """The last step: from now on slurmctld on this node finds the shared state."""
+        """Link StateSaveLocation to the shared state, the last step."""
         new = f"{self.local}.new"
         with suppress(FileNotFoundError):
             os.unlink(new)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's own text formats, as far as the roles need them. Standard library only: it runs on the node."""
+"""Text formats of Slurm. Uses the standard library only, because it runs on the node."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 
-#: Parameters that the HyperPod agent writes into slurm.conf and that nobody else may change.
+#: Parameters in slurm.conf that only the HyperPod agent may change.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
 
-#: Slurm's own ports, where its files name none.
+#: Slurm's default ports.
 PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
 _PORT_OF = {"slurmctldport": "slurmctld", "dbdport": "slurmdbd", "accountingstorageport": "slurmdbd"}
 
-#: Under this key stand the lines of gres.conf, which the agent writes for GPU nodes.
+#: Key of the lines of gres.conf, which the agent writes for GPU nodes.
 GRES = "gres.conf"
 
-#: Of these there are many, and the agent adds more while nodes come.
+#: Parameters with many lines, to which the agent adds as nodes join.
 _DEFINITIONS = ("PartitionName", "NodeName", GRES)
 
 _PARAMETER = re.compile(r"^\s*([A-Za-z]+)\s*=\s*(.*?)\s*$")
@@ -29,7 +29,7 @@ _INCLUDE = re.compile(r"^\s*include\s+(\S*[*?\[]\S*)\s*$", re.IGNORECASE)
 
 
 def parameters(text):
-    """Each ``Key=value`` of a slurm.conf in order, comments gone and continued lines joined; keys as written."""
+    """Yield each ``Key=value`` of slurm.conf in order, without comments, continued lines joined; keys as written."""
     joined = re.sub(r"\\\r?\n", " ", text)
     for line in joined.splitlines():
         match = _PARAMETER.match(re.sub(r"(?<!\\)#.*", "", line))
@@ -38,7 +38,7 @@ def parameters(text):
 
 
 def ports(settings, slurmdbd_conf=""):
-    """The port of each daemon by the settings of slurm.conf and by slurmdbd.conf; of a range, the first."""
+    """Return the port of each daemon from slurm.conf's settings and slurmdbd.conf; the first of a range."""
     found = {}
     for key, value in [*parameters(slurmdbd_conf), *settings]:
         daemon, number = _PORT_OF.get(key.lower()), re.match(r"[1-9]\d*", value)
@@ -48,18 +48,18 @@ def ports(settings, slurmdbd_conf=""):
 
 
 def controller_hosts(text):
-    """Name and address of every ``SlurmctldHost=name(address)``, primary first; a name alone is both."""
+    """Return name and address of every ``SlurmctldHost=name(address)``, primary first. Address defaults to name."""
     matches = [_HOST.match(value) for key, value in parameters(text) if key.lower() == "slurmctldhost"]
     return [(match[1], match[2] or match[1]) for match in matches if match]
 
 
 def controllers(text):
-    """Names and addresses of them, whole."""
+    """Return the names and addresses of the controllers."""
     return list(dict.fromkeys(part for host in controller_hosts(text) for part in host))
 
 
 def managed(text, gres=""):
-    """What the agent manages, for a comparison of two readings: ``{parameter: [values in order]}``."""
+    """Return what the agent manages as ``{parameter: [values in order]}``, to compare two readings."""
     names = {name.lower(): name for name in MANAGED}
     found = {}
     for key, value in parameters(text):
@@ -71,7 +71,7 @@ def managed(text, gres=""):
 
 
 def hostlist(expression):
-    """``a[1-2,07],b`` as ``a1``, ``a2``, ``a07``, ``b``."""
+    """Expand ``a[1-2,07],b`` to ``a1``, ``a2``, ``a07``, ``b``."""
     found = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", expression):
         bracket = re.search(r"\[([^\]]*)\]", part)
@@ -91,7 +91,7 @@ def hostlist(expression):
 
 
 def _definitions(value):
-    """A line such as ``p1 Nodes=a,b State=UP`` for each thing it defines, without what changes as nodes come and go."""
+    """Return one line per defined name, such as ``p1 State=UP``, without options that change with nodes."""
     names, *options = re.sub(r"^NodeName=", "", value).split()
     rest = " ".join(
         option for option in options if not option.lower().startswith(("nodes=", "nodeaddr=", "nodehostname="))
@@ -100,10 +100,10 @@ def _definitions(value):
 
 
 def lost(before, after):
-    """What of the agent's was there before and is not now, for a message.
+    """Return the agent's parameters that are missing or changed since an earlier reading, for a message.
 
-    Nodes and partitions that the agent adds in the meantime are no loss, nor are nodes that join a partition or share
-    a line with new ones; anything else that differs is.
+    Nodes and partitions that the agent adds in the meantime are ignored, as are nodes that join a partition or share
+    a line with new ones. Any other difference is reported.
     """
     missing = []
     for name, values in before.items():
@@ -117,10 +117,10 @@ def lost(before, after):
 
 
 def expand_includes(text, matches):
-    """A plugstack.conf in which each wildcard include is replaced by the files it stands for.
+    """Return plugstack.conf with each wildcard include replaced by the matching files.
 
-    Configless nodes get the file without the folder, and cannot expand a wildcard. The wildcard stays as a comment,
-    so that a later run sees files that have come or gone. `matches` is a function from a pattern to sorted paths.
+    Configless nodes get the file without the directory, and cannot expand a wildcard. It is kept as a comment,
+    so that a later run finds added and removed files. `matches` is a function from a pattern to sorted paths.
     """
     lines = []
     inside = False
@@ -153,13 +153,13 @@ def with_parameter(text, name, value):
 
 
 def pings(answer):
-    """Each controller in an answer of ``scontrol ping``, in its order: (``primary`` or ``backup``, name, state)."""
+    """Return each controller in the output of ``scontrol ping``, in order: (``primary`` or ``backup``, name, state)."""
     found = re.findall(r"Slurmctld\((\w+)\) at (\S+) is (\w+)", answer)
     return [(role if role == "primary" else "backup", host, state) for role, host, state in found]
 
 
 def ping(answer, name):
-    """Role and state of the controller `name` in an answer of ``scontrol ping``: (``backup``, ``DOWN``)."""
+    """Return role and state of the controller `name` in the output of ``scontrol ping``: (``backup``, ``DOWN``)."""
     for role, host, state in pings(answer):
         if same_host(host, name):
             return role, state
@@ -167,12 +167,12 @@ def ping(answer, name):
 
 
 def controllers_up(answer):
-    """Names of the controllers that are up in an answer of ``scontrol ping``."""
+    """Return the names of the controllers that are up in the output of ``scontrol ping``."""
     return {host for _role, host, state in pings(answer) if state == "UP"}
 
 
 def another_in_charge(answer, name):
-    """Is a controller up, by an answer of ``scontrol ping``, that comes before the controller `name`?"""
+    """Return whether a controller before `name` is up in the output of ``scontrol ping``."""
     before = []
     for _role, host, state in pings(answer):
         if same_host(host, name):
@@ -182,7 +182,7 @@ def another_in_charge(answer, name):
 
 
 def node_state(line):
-    """The ``State=`` of one ``scontrol --oneliner show node`` line as (base state, set of flags).
+    """Parse the ``State=`` of a ``scontrol --oneliner show node`` line as (base state, set of flags).
 
     ``IDLE*+DRAIN`` is (``IDLE``, {``DRAIN``, ``NOT_RESPONDING``}).
     """
@@ -197,32 +197,32 @@ def node_state(line):
 
 
 def exec_start(unit):
-    """The command that a unit file starts, as one line; empty if it has none. systemd joins lines at a backslash."""
+    """Return the ExecStart of a unit file with continued lines joined; empty if it has none."""
     joined = re.sub(r"[ \t]*\\\r?\n[ \t]*", " ", unit)
     commands = re.findall(r"^[ \t]*ExecStart[ \t]*=[ \t]*(.*?)[ \t\r]*$", joined, re.MULTILINE)
     return commands[-1] if commands else ""
 
 
 def drop_in(daemon, unit, conf_server, restart_seconds):
-    """The drop-in for a daemon whose unit file is `unit`; `conf_server` is empty for slurmctld and slurmdbd."""
+    """Return the drop-in for a daemon with the unit file `unit`. `conf_server` is empty for slurmctld and slurmdbd."""
     lines = [
         "# Written whole by hyperpod-lifecycle (role slurm) on each run.",
         "[Unit]",
         "After=munge.service network-online.target",
         "Wants=munge.service network-online.target",
-        # A controller may come much later than this node.
+        # A controller may start much later than this node.
         "StartLimitIntervalSec=0",
         "",
         "[Service]",
         "Restart=on-failure",
         f"RestartSec={restart_seconds}",
-        # Other scripts have been seen to lose $MAINPID from the unit.
+        # Some scripts have removed $MAINPID from the unit.
         "ExecReload=",
         "ExecReload=/bin/kill -HUP $MAINPID",
     ]
     if daemon != "slurmctld":
-        # slurmd would wait two minutes for threads that talk to a controller which is gone; jobs are not its children.
-        # A slurmdbd that stands by takes control when it is told to end, and does not end (24.11).
+        # slurmd would wait two minutes for threads connected to a dead controller; jobs are not its children.
+        # A standby slurmdbd takes control when it is told to exit, and does not exit (24.11).
         lines.append("TimeoutStopSec=20")
     if conf_server:
         start = re.sub(r"\s+--conf-server[=\s]+\S+", "", exec_start(unit))

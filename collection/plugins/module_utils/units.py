@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd knows of a unit, and whether its process has its present settings. Standard library only."""
+"""State of systemd units, and whether their processes have current settings. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import time
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
 
-#: Units without a process have only the time at which they became active.
+#: Units without a process only have the time at which they became active.
 STARTED = ("ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic")
 PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload", *STARTED)
 POLL_SECONDS = 0.2
 
 
 def look(name, properties=PROPERTIES):
-    """Properties of a unit; empty if systemd does not answer."""
+    """Return the properties of a unit; empty if systemd does not answer."""
     _status, out, _err = run(["systemctl", "show", name, "--property=" + ",".join(properties)], 30)
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
 def settled(name, seconds, wait=True):
-    """A unit as `look` has it, once nobody else's stop or (with `wait`) start of it is under way, or after `seconds`.
+    """Return the result of `look` once no stop or (with `wait`) start by others is under way, or after `seconds`.
 
-    Who asks in the middle of a restart would start what starts anyway, and call that a change.
+    In the middle of a restart, the unit would be started although it starts anyway, and be reported as changed.
     """
     deadline = time.monotonic() + seconds
     while True:
         unit = look(name)
         state = unit.get("ActiveState")
-        # Until its next try a unit that has failed waits, and nothing is under way.
+        # A failed unit that waits for its automatic restart has no job under way.
         starting = wait and state == "activating" and unit.get("SubState") != "auto-restart"
         if not (starting or state == "deactivating") or time.monotonic() >= deadline:
             return unit
@@ -37,13 +37,13 @@ def settled(name, seconds, wait=True):
 
 
 def changed_at(path):
-    """When a file came to be what it is; a copy or a rename with an old time of modification is as young as it is."""
+    """Return when a file last changed, including renames and copies that preserve the modification time."""
     found = os.stat(path)
     return max(found.st_mtime, found.st_ctime)
 
 
 def outdated(unit, files, since=0):
-    """Is a file, or a moment, younger than the process?"""
+    """Return whether a file, or a time, is newer than the process."""
     monotonic = next(unit[name] for name in STARTED if name in unit)
     age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(monotonic) / 1e6
     started = time.time() - age
@@ -51,9 +51,9 @@ def outdated(unit, files, since=0):
 
 
 def steps(name, unit, files, since=0, wait=True):
-    """The commands of systemctl that make a loaded unit run with its present settings, now and after a reboot.
+    """Return the systemctl commands that make a loaded unit run with current settings, now and after a reboot.
 
-    Those that do not wait leave a unit to it that is starting.
+    Without `wait`, a unit that is starting is left unchanged.
     """
     todo, options = [], [] if wait else ["--no-block"]
     if unit["NeedDaemonReload"] == "yes":
@@ -68,11 +68,11 @@ def steps(name, unit, files, since=0, wait=True):
 
 
 def carry_out(name, todo, seconds):
-    """Run the commands that `steps` found, each with a limit. Fault with the unit's last words."""
+    """Run the commands of `steps`, each with a time limit. Raises Fault with the end of the unit's journal."""
     for step in todo:
         if step[0] in ("start", "restart"):
-            # systemd refuses a unit that was started often of late, even by us. Where it has not loaded the unit this
-            # fails, and there it has counted nothing.
+            # systemd refuses a unit that was started too often recently. This fails if the unit is not loaded, in which
+            # case nothing was counted.
             run(["systemctl", "reset-failed", name], 30)
         status, _out, err = run(["systemctl", *step], seconds)
         if status:

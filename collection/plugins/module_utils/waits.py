@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses between two looks at something that many nodes share. Standard library only: it runs on the node."""
+"""Pauses between polls of something that many nodes share. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import time
 
 
 def pause(seconds):
-    """Sleep about so long. Nodes that were started at one moment do not ask a server all at one moment."""
+    """Sleep for 0.5 to 1.5 times `seconds`, so that nodes started together do not poll a server at the same time."""
     time.sleep(random.uniform(0.5, 1.5) * seconds)  # noqa: S311 it spreads the nodes

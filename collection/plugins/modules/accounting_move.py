@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: history moves between two databases in steps; a kill amid them loses or doubles no row.
-"""Take the accounting's history from the database that slurmdbd.conf names to another one."""
+"""Migrate accounting history from the database in slurmdbd.conf to another one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import 
 
 
 def move(old, new, folder):
-    """`old` and `new` are (server, database). The files."""
+    """Migrate from `old` to `new`, each (server, database). Return the paths of the dumps."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     (from_server, from_database), (to_server, to_database) = old, new
     there = dump.tables(to_server, to_database)
@@ -107,7 +107,7 @@ def move(old, new, folder):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "conf": {"type": "path", "required": True},
@@ -134,7 +134,7 @@ def main():
     try:
         old, new = dump.named_in(text, wanted["socket"]), (MariaDB(wanted["server"]), wanted["settings"]["StorageLoc"])
         module.no_log_values.update({server.password for server, _name in (old, new)} - {""})
-        # From now on slurmctld keeps its records until slurmdbd is there again.
+        # From now on, slurmctld keeps its records until slurmdbd is back.
         status, _out, err = run(["systemctl", "stop", "slurmdbd"], 120)
         if status:
             raise Fault(f"slurmdbd does not stop: {err}")

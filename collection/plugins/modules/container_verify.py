@@ -96,7 +96,7 @@ def prove_pyxis(params, users):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "engine": {"type": "str", "choices": ["docker", "enroot", "pyxis"], "required": True},

@@ -86,12 +86,12 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import SERVER, MariaDB, identifier
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?")
-#: What the service's API allows, and what slurmdbd can write into its statements without quotes.
+#: Names that the service's API allows and that slurmdbd can use in statements without quotes.
 DATABASE = re.compile(r"(?![0-9]+$)[A-Za-z0-9_$]{1,64}")
 
 
 def check_words(server, database):
-    """Fault for what cannot be meant, or cannot be written into slurmdbd.conf."""
+    """Raise Fault for invalid values, and values that slurmdbd.conf cannot hold."""
     if not HOST.fullmatch(server["host"]):
         raise Fault(f"the database's host {server['host']!r} is no host name; a port is a setting of its own")
     reason = accounting.unfit(server["user"])
@@ -102,7 +102,7 @@ def check_words(server, database):
 
 
 def check_ca(path):
-    """Fault if there is no certificate."""
+    """Raise Fault if the file has no certificates."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
     except OSError as error:  # ssl.SSLError is one
@@ -114,7 +114,7 @@ def check_ca(path):
 
 
 def see_to(server, database, seconds, check):
-    """Was, or in check mode would be, the database made? And what there is to say of the account."""
+    """Return whether the database was created, or would be in check mode, and a note about the user."""
     server.connect(seconds)
     missing, elsewhere = accounting.rights((row[0] for row in server.ask("SHOW GRANTS")), database)
     user = server.server["user"]
@@ -126,14 +126,14 @@ def see_to(server, database, seconds, check):
         )
     absent = not server.has(database)
     if absent and not check:
-        # Another controller may do the same at this moment.
+        # Another controller may do the same at the same time.
         server.ask(f"CREATE DATABASE IF NOT EXISTS {identifier(database)}")
     note = f"the database's account {user} has rights beyond {database}; slurmdbd needs none of them"
     return absent, note if elsewhere else ""
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "server": SERVER,
@@ -148,7 +148,7 @@ def main():
         if wanted["tls"]:
             check_ca(wanted["ca"])
         if module.check_mode and not (Path(wanted["password_file"]).exists() and shutil.which("mariadb")):
-            # A real run has both by then.
+            # A real run has both at this point.
             module.exit_json(changed=True, note="", msg="the password or MariaDB's client is not there yet")
         server = MariaDB(wanted)
         module.no_log_values.add(server.password)

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not community.mysql: it needs a Python driver on the node. The password is read from its file and is in no argument.
-"""Slurm's database and its account in the local MariaDB."""
+"""Create Slurm's database and its user in the local MariaDB."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import 
 
 
 def statements(server, database, user, password_hash):
-    """All that is missing."""
+    """Return the statements that are missing."""
     out = accounting.account_statements(
         server.ask("SELECT User, Host, Priv FROM mysql.global_priv"), user, password_hash
     )
@@ -82,7 +82,7 @@ def statements(server, database, user, password_hash):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "socket": {"type": "path", "required": True},

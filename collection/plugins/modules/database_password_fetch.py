@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not a lookup: the secret goes from AWS into a file with mode 0600, and never through Ansible's arguments or facts.
-"""The password of a database elsewhere, from Secrets Manager or from a file on the node."""
+"""Fetch the external database password from Secrets Manager, or check a file on the node."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import make_folder, write_owned
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import read_password
 
-#: What the AWS CLI says, and what to do.
+#: Error codes of the AWS CLI, and remedies.
 REMEDIES = {
     "AccessDenied": "The role of this instance group needs secretsmanager:GetSecretValue on it",
     "ResourceNotFound": "Correct accounting_external_secret_arn: there is no such secret in this account and region",
@@ -76,7 +76,7 @@ REMEDIES = {
 
 
 def fetch(arn, aws, seconds):
-    """User and password of a secret."""
+    """Return user and password of a secret."""
     region = accounting.region(arn)
     if region is None:
         raise Fault(f"{arn!r} is not the ARN of a secret, such as arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME")
@@ -102,7 +102,7 @@ def fetch(arn, aws, seconds):
 
 
 def kept(path):
-    """The password in a file, None if there is none; Fault if others than root could read it or write it."""
+    """Return the password in a file, None if it is missing. Raises Fault if users other than root could access it."""
     if not os.path.lexists(path):
         return None
     found = path.lstat()
@@ -114,7 +114,7 @@ def kept(path):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},

@@ -118,7 +118,7 @@ def config_toml(before, params, folder):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},

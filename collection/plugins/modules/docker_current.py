@@ -92,7 +92,7 @@ def held_by(data_root):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "containerd_files": {"type": "list", "elements": "path", "required": True},

@@ -80,7 +80,7 @@ CONF = Path("/etc/enroot/enroot.conf")
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "architecture": {"type": "str", "required": True},

@@ -57,7 +57,7 @@ COMMAND_SECONDS = 30
 
 
 def run(*command):
-    """A program's output; Unusable if it does not do its work."""
+    """Return a program's output. Raises Unusable if it fails."""
     path = os.environ.get("PATH", os.defpath) + ":/usr/local/bin:/usr/sbin:/sbin"
     try:
         done = subprocess.run(
@@ -77,7 +77,7 @@ def run(*command):
 
 
 def metadata(path, method="GET", **headers):
-    """One value of the instance metadata service."""
+    """Return a value of the instance metadata service."""
     request = urllib.request.Request(METADATA + path, method=method, headers=headers)  # noqa: S310
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -88,13 +88,13 @@ def metadata(path, method="GET", **headers):
 
 
 def zone():
-    """The availability zone of this node."""
+    """Return the Availability Zone of this node."""
     token = metadata("api/token", "PUT", **{"X-aws-ec2-metadata-token-ttl-seconds": "60"})
     return metadata("meta-data/placement/availability-zone", **{"X-aws-ec2-metadata-token": token})
 
 
 def ask(region, *words):
-    """An answer of the AWS command line."""
+    """Return the JSON output of the AWS CLI."""
     answer = run("aws", *words, "--region", region, "--output", "json")
     try:
         return json.loads(answer)
@@ -103,13 +103,13 @@ def ask(region, *words):
 
 
 def devices():
-    """The EFA devices of this node."""
+    """Return the EFA devices of this node."""
     found = Path("/sys/class/infiniband").glob("*")
     return [path.name for path in found if os.path.basename(os.path.realpath(path / "device/driver")) == "efa"]
 
 
 def check(dns_name, here):
-    """Unusable unless the file system can be reached through EFA from this zone."""
+    """Raise Unusable unless the file system can be reached through EFA from this zone."""
     identity, region = efa.file_system(dns_name)
     try:
         subnet = efa.subnet(ask(region, "fsx", "describe-file-systems", "--file-system-ids", identity))
@@ -119,7 +119,7 @@ def check(dns_name, here):
 
 
 def check_any(dns_names):
-    """Unusable unless one of the file systems can use EFA."""
+    """Raise Unusable unless one of the file systems can use EFA."""
     here = zone()
     reasons = []
     for name in dns_names:
@@ -133,7 +133,7 @@ def check_any(dns_names):
 
 
 def configure(found):
-    """Tell LNet; back to TCP alone if it does not take it."""
+    """Configure LNet. Falls back to TCP if that fails."""
     link = efa.interface(Path("/proc/net/route").read_text(encoding="utf-8"))
     try:
         for command in efa.commands(efa.chosen(found), link):
@@ -151,7 +151,7 @@ def configure(found):
 
 
 def work(module):
-    """Whether LNet was changed; Unusable if it stays with TCP."""
+    """Return whether LNet was changed. Raises Unusable if it uses TCP."""
     found = devices()
     if not found:
         raise efa.Unusable("this node has no EFA device")
@@ -168,7 +168,7 @@ def work(module):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"dns_name": {"type": "list", "elements": "str", "required": True}}, supports_check_mode=True
     )

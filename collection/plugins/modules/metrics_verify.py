@@ -110,7 +110,7 @@ def deliver(params, deadline):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     exporter = {
         "unit": {"type": "str", "required": True},
         "url": {"type": "str", "required": True},

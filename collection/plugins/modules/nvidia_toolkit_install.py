@@ -72,7 +72,7 @@ def has_device():
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(argument_spec={"version": {"type": "str", "required": True}}, supports_check_mode=True)
     devices = has_device()
     reason = nvidia.reason(devices, os.path.exists(DRIVER))

@@ -49,7 +49,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 
 
 def installed(patterns):
-    """Matching packages that are on the machine: those to hold, and those that are held."""
+    """Return the matching installed packages that are not on hold, and those that are."""
     query = ("dpkg-query", "--show", "--showformat=${binary:Package} ${db:Status-Want} ${db:Status-Status}\\n")
     good, out = apt.call(*query)
     if not good:
@@ -66,7 +66,7 @@ def installed(patterns):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"name": {"type": "list", "elements": "str", "required": True}}, supports_check_mode=True
     )

@@ -65,7 +65,7 @@ def install(programs):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(argument_spec={"programs": {"type": "dict", "required": True}}, supports_check_mode=True)
     programs = module.params["programs"]
     packages = [package for program, package in programs.items() if missing(program)]

@@ -128,7 +128,7 @@ def put(built, plugin):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "plugstack": {"type": "path", "required": True},

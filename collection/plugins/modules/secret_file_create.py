@@ -47,14 +47,14 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import ma
 
 
 def make(path, length):
-    """All of it or nothing."""
+    """Write the file atomically."""
     make_folder(path.parent, 0o700)
     password = "".join(secrets.choice(ALPHABET) for _ in range(length))
     write_owned(path, password + "\n", os.geteuid(), os.getegid(), 0o600)
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"path": {"type": "path", "required": True}, "length": {"type": "int", "default": 40}},
         supports_check_mode=True,

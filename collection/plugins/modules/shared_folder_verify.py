@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: locks are tried by two processes and as Slurm's user, in a child that a hanging file server cannot
 # block.
-"""A folder that other nodes share, and whose locks they share too."""
+"""Verify that a directory and its locks are shared with other nodes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 ATTEMPT_SECONDS = 30
-#: What another attempt does not heal, and what to do; empty for the caller's remedy.
+#: Errors that are not retried, and their remedy; empty for the caller's remedy.
 FINAL = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP), ""),
     **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), "use a file system that has locks"),
@@ -80,13 +80,13 @@ FINAL = {
 
 
 def wake(path):
-    """Opening makes automount act. The path without symbolic links."""
+    """Open the directory, which triggers automount. Return the path without symbolic links."""
     os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
     return os.path.realpath(path)
 
 
 def locked_elsewhere(path):
-    """Does another process find the file locked?"""
+    """Return whether another process finds the file locked."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -108,7 +108,7 @@ def locked_elsewhere(path):
 
 
 def probe(path, kind, user):
-    """Write, lock and delete a file, and those of killed runs. What is wrong with it, or empty."""
+    """Write, lock and delete a file, and delete those of killed runs. Return the error; empty if there is none."""
     if user.pw_uid != os.getuid():
         os.setgroups([])
         os.setgid(user.pw_gid)
@@ -127,7 +127,7 @@ def probe(path, kind, user):
 
 
 def judge(path, trusted):
-    """The mount that the folder lies on; Fault if it is not for several nodes."""
+    """Return the mount of the directory. Raises Fault if other nodes cannot share it."""
     mount = mounts.covering(mounts.parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8")), path)
     said = "" if trusted else mounts.unshared(mount)
     if said:
@@ -136,7 +136,7 @@ def judge(path, trusted):
 
 
 def usable(wanted, check_mode):
-    """The mount, as soon as the folder can be used. OSError if it cannot, at once where another attempt is no help."""
+    """Return the mount once the directory can be used. Raises OSError, immediately if another attempt is useless."""
     path, kind = wanted["path"], f"probe-{wanted['user']}"
     deadline = time.monotonic() + wanted["wait_seconds"]
     while True:
@@ -156,7 +156,7 @@ def usable(wanted, check_mode):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},

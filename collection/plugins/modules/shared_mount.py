@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.posix.mount: a server that does not answer would hang it, and what it writes would stay in fstab
 # unproven.
-"""Mount a shared file system, and prove that it can be used."""
+"""Mount and verify a shared file system."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ AGAIN = "then run again: hyperpod-lifecycle apply --tags fsx"
 
 
 def run(*command, seconds=COMMAND_SECONDS):
-    """Exit status and the words of a program; 127 if there is none, 124 if it does not end."""
+    """Return exit status and output of a program; status 127 if it is missing, 124 after a timeout."""
     status, out, err = commands.run(command, seconds)
     return status, " ".join(f"{out} {err}".split())
 
 
 def has_autofs():
-    """Can systemd mount on first access here? Opening the device loads the kernel's module, where it is one."""
+    """Return whether the kernel has autofs. Opening the device loads the module if needed."""
     try:
         os.close(os.open(AUTOFS, os.O_RDONLY))
     except OSError:
@@ -141,7 +141,7 @@ def has_autofs():
 
 
 def resolve(name):
-    """All addresses of a name."""
+    """Return all addresses of a name."""
     try:
         return sorted({found[4][0] for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
     except socket.gaierror as error:
@@ -149,12 +149,12 @@ def resolve(name):
 
 
 def open_folder(path):
-    """Opening, unlike stat, makes automount act."""
+    """Open a path, which, unlike stat, triggers automount."""
     os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
 
 def write_probe(path, user=None):
-    """Write a file to disk and delete it, as root or as somebody else. Those that killed runs have left go too."""
+    """Write a file to disk and delete it, as root or another user. Also delete those of killed runs."""
     if user:
         os.setgroups([])
         os.setgid(user.pw_gid)
@@ -172,7 +172,7 @@ def write_probe(path, user=None):
 
 
 def make_folder(path):
-    """A missing mount point, and what is missing above it."""
+    """Create a missing mount point and its parents."""
     if os.path.realpath(path) != path:
         raise OSError(errno.EINVAL, f"it leads to {os.path.realpath(path)} through a symbolic link; name that path")
     os.umask(0o022)
@@ -180,12 +180,12 @@ def make_folder(path):
 
 
 def words(error):
-    """An exception in words, without its number."""
+    """Return the message of an exception without its number."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 class Share:
-    """One file system and its place on this node."""
+    """A file system and its mount point on this node."""
 
     def __init__(self, module):
         wanted = module.params
@@ -201,15 +201,15 @@ class Share:
         self.addresses = []
         self.notes = []
 
-    # What there is.
+    # State.
 
     def here(self):
-        """The uppermost mount at the path, or None."""
+        """Return the uppermost mount at the path, or None."""
         mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
         return (mounts.at(mounts.parse(mountinfo), self.path) or [None])[-1]
 
     def mounted(self):
-        """The right file system's mount, or None if nothing is mounted; Fault if it is another."""
+        """Return the mount of this file system, None if nothing is mounted. Raises Fault if another one is."""
         mount = self.here()
         if mount is None or mounts.is_automount(mount):
             return None
@@ -234,7 +234,7 @@ class Share:
         return mount
 
     def is_foreign(self):
-        """Is another file system mounted?"""
+        """Return whether another file system is mounted."""
         try:
             self.mounted()
         except Fault:
@@ -242,19 +242,19 @@ class Share:
         return False
 
     def awake(self):
-        """As `mounted`, after an access that makes a waiting automount act."""
+        """Return the result of `mounted` after an access that triggers automount."""
         mount = self.here()
         if mount is not None and mounts.is_automount(mount) and not self.module.check_mode:
             try:
                 limited(lambda: open_folder(self.path), self.limit)
             except OSError:
-                return None  # mounting follows, and it says what is wrong
+                return None  # the mount that follows reports the error
         return self.mounted()
 
-    # What is done.
+    # Changes.
 
     def resolve(self):
-        """Wait for the server's address."""
+        """Wait for the server's name to resolve."""
         seconds = self.module.params["resolve_seconds"]
         deadline = time.monotonic() + seconds
         while True:
@@ -275,13 +275,13 @@ class Share:
             pause(0.5)
 
     def configure(self):
-        """The line in fstab: whether it changed, and the file before and after."""
+        """Write the fstab entry. Return whether it changed, and the file before and after."""
         before = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
         lines = mounts.entries(before, self.path)
         mark = any(mounts.MARK in line.options for line in lines)
         mount = self.awake()
         if mount and not mark:
-            return False, before, before  # the agent's, or somebody else's
+            return False, before, before  # an entry of the agent or an administrator
         foreign = [line for line in lines if mounts.MARK not in line.options and line.source != self.source]
         if foreign:
             raise Fault(
@@ -302,35 +302,35 @@ class Share:
         return changed, before, after
 
     def fstab_line(self, proven):
-        """Our line."""
+        """Return the fstab entry."""
         options = self.module.params["options"]
         return mounts.fstab_line(self.kind, self.source, self.path, options, at_boot=not self.on_access, proven=proven)
 
     def is_proven(self, line):
-        """Was this line, or what differs from it only in when it mounts, ever mounted?"""
+        """Return whether this entry, with either mount time, was ever mounted."""
         return mounts.is_proven(line, self.kind, self.source, self.module.params["options"])
 
     def write_fstab(self, before, line):
-        """Let our line (None: none) be the only one for the path: whether it was not so, and the new text."""
+        """Make `line`, or none, the only entry for the path. Return whether fstab changed, and its new text."""
         after = mounts.with_line(before, self.path, line)
         return replace(self.module, FSTAB, before, after, 0o644), after
 
     def settle(self, *, works):
-        """Keep an unproven line that works as a proven one; unmount one that does not, and take it out of fstab."""
+        """Mark an unverified entry as verified if it works, else unmount it and remove it from fstab."""
         before = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
         if not any(mounts.UNPROVEN in line.options for line in mounts.entries(before, self.path)):
             return
         if not works and not self.is_foreign():
             run("systemctl", "stop", self.automount, self.mount_unit)
             if self.here() is not None:
-                return  # it is in use
+                return  # in use
         self.write_fstab(before, self.fstab_line(proven=True) if works else None)
         self.reload(changed=True)
 
     def make_folder(self):
-        """The mount point, if it is missing."""
+        """Create the mount point if it is missing."""
         if self.here() is not None:
-            return  # the automount's
+            return  # created by automount
         try:
             limited(lambda: make_folder(self.path), self.limit)
         except OSError as error:
@@ -338,7 +338,7 @@ class Share:
             raise Fault(f"{self.path}: {said}") from error
 
     def reload(self, changed=False):
-        """Let systemd read fstab, if it knows another one."""
+        """Reload systemd if fstab has changed."""
         _status, said = run("systemctl", "show", self.mount_unit, "--property=LoadState,NeedDaemonReload")
         if not changed and "LoadState=loaded" in said and "NeedDaemonReload=no" in said:
             return
@@ -347,7 +347,7 @@ class Share:
             raise Fault(f"{self.path}: systemd does not read /etc/fstab: {said}; correct that, {AGAIN}")
 
     def client(self):
-        """The programs and modules that this kind of mount needs."""
+        """Check the mount helper, and load Lustre's modules."""
         helper = {"lustre": "mount.lustre", "openzfs": "mount.nfs"}[self.kind]
         package = {"lustre": "lustre-client-utils-aws", "openzfs": "nfs-common"}[self.kind]
         if not any(os.path.exists(os.path.join(folder, helper)) for folder in ("/sbin", "/usr/sbin")):
@@ -369,7 +369,7 @@ class Share:
                 )
 
     def next_kernel(self):
-        """Will there be a Lustre module after the next start?"""
+        """Check that the kernel of the next boot has a Lustre module."""
         kernels = [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")]
         newest = max(kernels, key=version_key, default="")
         if self.kind != "lustre" or newest in ("", os.uname().release):
@@ -382,7 +382,7 @@ class Share:
             )
 
     def mount(self):
-        """Make it mounted and proven; whether it was not mounted."""
+        """Mount and verify. Return whether it was not mounted before."""
         before = self.awake()
         try:
             if not before:
@@ -400,7 +400,7 @@ class Share:
         return not before
 
     def until_proven(self, start):
-        """Attempt after attempt, further and further apart and at random, so that nodes do not come all at once."""
+        """Try with increasing random pauses, so that nodes do not access the server at the same time."""
         if not start and self.here() is None:
             raise Fault(f"{self.path}: {self.source} is not mounted; mount it: hyperpod-lifecycle apply --tags fsx")
         seconds = self.module.params["wait_seconds"]
@@ -422,7 +422,7 @@ class Share:
             delay = min(2 * delay, LONGEST_DELAY)
 
     def attempt(self, start):
-        """What is wrong; empty if it is proven."""
+        """Return the error of a check; empty if it succeeds."""
         if not self.mounted():
             said = self.try_to_mount(start)
             if said or not self.mounted():
@@ -430,10 +430,10 @@ class Share:
         return self.probe()
 
     def try_to_mount(self, start):
-        """One attempt through systemd; what is wrong, in the words of mount where it said any."""
+        """Mount once through systemd. Return the error, from mount's own output if there is any."""
         began = int(time.time())
         if start:
-            # A unit that has failed too often in a row is not tried again before this.
+            # systemd refuses to start a unit that failed too often.
             run("systemctl", "reset-failed", self.mount_unit, self.automount)
             unit = self.automount if self.on_access else self.mount_unit
             status, said = run("systemctl", "start", unit, seconds=self.limit)
@@ -444,12 +444,12 @@ class Share:
         except TimeoutError as error:
             return words(error)
         except OSError as error:
-            # Where systemd mounts on access, the error is its own: ENODEV, whatever has failed.
+            # systemd's automount returns ENODEV, whatever the cause.
             return self.mount_words(began) or f"systemd has not mounted it ({errno.errorcode.get(error.errno)})"
         return ""
 
     def probe(self):
-        """What is wrong with writing; empty if nothing is."""
+        """Return the error of writing; empty if it succeeds."""
         try:
             limited(lambda: write_probe(self.path), self.limit)
             return ""
@@ -475,7 +475,7 @@ class Share:
         )
 
     def mount_words(self, began):
-        """What mount has said since then, from the unit's journal."""
+        """Return the output of mount since a time, from the unit's journal."""
         matches = [f"_SYSTEMD_UNIT={self.mount_unit}", "SYSLOG_IDENTIFIER=mount", f"--since=@{began}"]
         command = ["journalctl", *matches, "--output=cat", "--quiet", "--no-pager"]
         status, out, _err = commands.run(command, COMMAND_SECONDS)
@@ -483,12 +483,12 @@ class Share:
 
 
 def version_key(text):
-    """Kernel releases in their order."""
+    """Return a sort key for kernel releases."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|[a-z]+", text)]
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "str", "required": True},

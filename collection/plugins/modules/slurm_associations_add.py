@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: accounts and users are compared with one query and added in batches; a task for each takes minutes.
-"""Wait for slurmdbd, and give it the cluster, its accounts and its users."""
+"""Wait for slurmdbd, and add the cluster, its accounts and its users."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ COMMAND_SECONDS = 60
 
 
 class Accounting:
-    """slurmdbd, through sacctmgr."""
+    """Access to slurmdbd through sacctmgr."""
 
     def __init__(self, module):
         self.wanted = module.params
@@ -95,18 +95,18 @@ class Accounting:
         self.program = os.path.join(module.params["prefix"], "bin", "sacctmgr")
 
     def sacctmgr(self, *words):
-        """Its output; Fault if it complains."""
+        """Return the output of sacctmgr. Raises Fault if it fails."""
         status, out, err = run([self.program, *words], COMMAND_SECONDS)
         if status:
             raise Fault(f"sacctmgr {' '.join(words)}: {' '.join((err + ' ' + out).split())}")
         return out
 
     def show(self, what, *words):
-        """Rows of its answer."""
+        """Return the rows of sacctmgr's output."""
         return accounting.rows(self.sacctmgr("--noheader", "--parsable2", "show", what, *words))
 
     def look(self):
-        """Does slurmdbd answer, at an address that all nodes use? The reason if not."""
+        """Return why slurmdbd does not answer at an address that all nodes use; empty if it does."""
         said = ""
         for host in self.wanted["hosts"]:
             try:
@@ -119,7 +119,7 @@ class Accounting:
         return said
 
     def wait(self, seconds):
-        """Until slurmdbd answers."""
+        """Wait until slurmdbd answers."""
         deadline = time.monotonic() + seconds
         while True:
             said = self.look()
@@ -141,11 +141,11 @@ class Accounting:
             pause(POLL_SECONDS)
 
     def todo(self):
-        """What is missing."""
+        """Return the missing commands."""
         users = [(user["name"], user.get("slurm_account") or "") for user in self.wanted["users"]]
         out = []
         if [self.cluster] not in self.show("cluster", "format=cluster"):
-            # It comes with the account root.
+            # sacctmgr adds root with the cluster.
             out.append(["add", "cluster", self.cluster])
             return out + accounting.commands(self.cluster, users, [("root", "root")], {})
         found = self.show("assoc", f"cluster={self.cluster}", "format=account,user")
@@ -153,7 +153,7 @@ class Accounting:
         return accounting.commands(self.cluster, users, found, {user.lower(): name for user, name in defaults})
 
     def see_to(self):
-        """Add what is missing, and say what was added.
+        """Add what is missing, and return what was added.
 
         Another controller may do the same at this moment, or take slurmdbd's place, so what fails is looked at again.
         """
@@ -174,7 +174,7 @@ class Accounting:
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "cluster": {"type": "str", "required": True},

@@ -60,7 +60,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers impor
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "dest": {"type": "str", "required": True},

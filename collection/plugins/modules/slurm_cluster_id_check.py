@@ -59,7 +59,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import 
 
 
 def known(server, database, cluster):
-    """The cluster's number in the database, or None, and since when it is there."""
+    """Return the cluster's id in the database, or None, and the time of its registration."""
     schema, name = quote(database), quote(cluster)
     table = f"SELECT 1 FROM information_schema.columns WHERE table_schema = {schema}"  # noqa: S608 quoted
     if not server.ask(f"{table} AND table_name = 'cluster_table' AND column_name = 'id'"):
@@ -70,7 +70,7 @@ def known(server, database, cluster):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "slurm_conf": {"type": "path", "required": True},
@@ -81,7 +81,7 @@ def main():
     )
     conf = Path(module.params["slurm_conf"])
     server = module.params["server"]
-    # In check mode what a real run makes first may not be there yet.
+    # In check mode, files that a real run creates first may be missing.
     if module.check_mode and not all(
         Path(each).exists() for each in (conf, server["socket"] or server["password_file"])
     ):

@@ -86,12 +86,12 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import sa
 
 
 def read(path):
-    """A file's text; empty if there is none."""
+    """Return the text of a file; empty if it does not exist."""
     return path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
 
 
 def alike(name, one, other, hosts):
-    """Whether two values of a setting mean the same; `hosts` has name and address of each controller."""
+    """Return whether two values of a setting are equivalent. `hosts` has name and address of each controller."""
     if not name.lower().endswith("host"):
         return one.lower() == other.lower()
     return same_host(one, other) or any(
@@ -100,7 +100,7 @@ def alike(name, one, other, hosts):
 
 
 def refuse_others(path, text, wanted, ours, hosts):
-    """Fault if somebody else has decided what is ours to decide."""
+    """Raise Fault if another value is set for a setting in `ours`."""
     names = {name.lower(): name for name in ours}
     for key, value in slurm.parameters(text):
         name = names.get(key.lower())
@@ -112,13 +112,13 @@ def refuse_others(path, text, wanted, ours, hosts):
 
 
 def left_to_slurm_conf(text, settings):
-    """What slurm.conf itself sets: name and value."""
+    """Return the names and values that slurm.conf itself sets."""
     names = {name.lower(): name for name in settings}
     return {names[key.lower()]: value for key, value in slurm.parameters(text) if key.lower() in names}
 
 
 def include(path, before, file):
-    """slurm.conf with its include; checked, and not written over what the agent writes at the same moment."""
+    """Return slurm.conf with the Include line, after checking that it changes nothing that the agent manages."""
     after = accounting.with_include(before, file)
     if after != before:
         changed = slurm.lost(slurm.managed(before), slurm.managed(after))
@@ -128,7 +128,7 @@ def include(path, before, file):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},

@@ -76,7 +76,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounti
 
 
 def read(path):
-    """The text of `path`, empty where there is none."""
+    """Return the text of `path`; empty if it does not exist."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def read(path):
 
 
 def shortcoming(path, wanted):
-    """The text of `path`, and what is missing from it (empty if nothing)."""
+    """Return the text of `path`, and what it lacks; empty if nothing."""
     if not path.exists():
         return "", "it does not exist" if wanted else ""
     text = read(path)
@@ -96,7 +96,7 @@ def shortcoming(path, wanted):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
@@ -112,7 +112,7 @@ def main():
     while True:
         text, missing = shortcoming(path, module.params["controllers"])
         managed = slurm.managed(text, read(path.with_name("gres.conf")))
-        # An agent that is just writing the file is waited for as well.
+        # This also waits for an agent that is writing the file.
         lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
         if not (missing or lost) or time.monotonic() >= deadline:
             break

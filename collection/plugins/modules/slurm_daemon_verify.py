@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: the node's state in Slurm, the unit and the log are watched together until jobs would start.
-"""Wait until a Slurm daemon does its work, and say why it does not."""
+"""Wait until a Slurm daemon works, and report why it does not."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ LINES = 12
 
 
 class Watch:
-    """One look after another at a daemon."""
+    """Repeated checks of a daemon."""
 
     def __init__(self, module):
         self.module = module
@@ -108,27 +108,27 @@ class Watch:
         self.name = socket.gethostname().split(".")[0]
 
     def run(self, *command):
-        """Exit status and all output of a command."""
+        """Return exit status and combined output of a command."""
         status, out, err = self.module.run_command(list(command))
         return status, (out + err).strip()
 
     def scontrol(self, *arguments):
-        """Ask Slurm through the node's own configuration."""
+        """Run a Slurm command with the node's own configuration."""
         return self.run(os.path.join(self.module.params["prefix"], "bin", "scontrol"), *arguments)
 
     def active(self):
-        """Whether systemd says that the daemon runs."""
+        """Return whether the unit is active."""
         return self.run("systemctl", "is-active", "--quiet", self.daemon)[0] == 0
 
     def unstarted(self):
-        """Why systemd could not even start the daemon's program; empty if it could. Its own codes begin at 200."""
+        """Return why systemd could not execute the daemon; empty if it could. systemd's own exit codes start at 200."""
         status = self.run("systemctl", "show", "--property=ExecMainStatus", "--value", self.daemon)[1]
         return (
             f"systemd cannot start {self.daemon} (status {status})" if status.isdigit() and int(status) >= 200 else ""
         )
 
     def accepting(self):
-        """How many controllers accept a connection."""
+        """Return the number of controllers that accept a connection."""
         count = 0
         for address in self.controllers:
             with suppress(OSError):
@@ -137,16 +137,16 @@ class Watch:
         return count
 
     def unheard(self, accepting, answer):
-        """Nobody has told a command what it asked for: is that a fault of this node?"""
+        """Return the state if a command got no answer, which need not be a fault of this node."""
         unstarted = self.unstarted()
         if unstarted:
             return BROKEN, unstarted
-        # A standby accepts connections and tells nothing, which is all there is until the primary comes.
+        # A standby accepts connections but does not answer, which is normal until the primary is up.
         silent = accepting < len(self.controllers)
         return (SILENT if silent else BROKEN), answer or "Slurm's commands do not work here though a controller answers"
 
     def controller(self):
-        """Is this controller up, as Slurm itself sees it?"""
+        """Check slurmctld with scontrol ping."""
         if not self.active():
             return BROKEN, "slurmctld does not run"
         try:
@@ -157,25 +157,25 @@ class Watch:
         role, state = ping(answer, self.name)
         if state == "UP":
             return READY, self.unlike() if another_in_charge(answer, self.name) else ""
-        # It waits for the primary's first sign of life in the shared StateSaveLocation, and that may come later.
+        # It waits for the primary to write to the shared StateSaveLocation, which may happen later.
         return (STANDBY if role == "backup" else BROKEN), answer
 
     def unlike(self):
-        """What to say if a standby would take over with other settings; empty if it has the same."""
+        """Return a note if a standby has other settings than the active controller; empty if they are equal."""
         _status, config = self.scontrol("show", "config")
         if re.search(r"^HASH_VAL\s*=\s*Different", config, re.MULTILINE):
             return f"slurm.conf, or a file it includes, is not the same on {self.name} as on the controller in charge"
         return ""
 
     def login(self):
-        """Do Slurm's commands work here?"""
+        """Check that Slurm's commands work on a login node."""
         status, answer = self.scontrol("ping")
         if status == 0 and "UP" in answer:
             return READY, ""
         return self.unheard(self.accepting(), answer)
 
     def compute(self):
-        """Has slurmd registered with a controller?"""
+        """Check that slurmd has registered with a controller."""
         accepting = self.accepting()
         if not accepting:
             unstarted = self.unstarted()
@@ -196,11 +196,11 @@ class Watch:
         return READY, ""
 
     def look(self):
-        """State and what was said, by node type."""
+        """Return state and message, by node type."""
         return getattr(self, self.module.params["node_type"])()
 
     def last_words(self):
-        """The end of the daemon's journal and of its log file, for the error."""
+        """Return the end of the daemon's journal and log file, for the error message."""
         _status, journal = self.run(
             "journalctl", "--unit", self.daemon, "--lines", str(LINES), "--no-pager", "--output", "cat"
         )
@@ -213,7 +213,7 @@ class Watch:
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "daemon": {"type": "str", "required": True},
@@ -233,7 +233,7 @@ def main():
     limit = module.params["wait_seconds"]
     deadline = time.monotonic() + limit
     state, said = watch.look()
-    # That the controller does not know this node is its last word: on a scale-up it learns of it minutes later.
+    # Not retried: on a scale-up, the controller learns of this node minutes later.
     while state in (SILENT, STANDBY, BROKEN) and time.monotonic() < deadline:
         pause(POLL_SECONDS)
         state, said = watch.look()

@@ -93,7 +93,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "slurm_conf": {"type": "path", "required": True},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.lineinfile: wildcards are replaced by the files they stand for, and expanded again on each run.
-"""Name SPANK plugins one by one in plugstack.conf."""
+"""List SPANK plugins individually in plugstack.conf."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import ex
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"path": {"type": "path", "required": True}, "include": {"type": "str", "default": ""}},
         supports_check_mode=True,
@@ -58,7 +58,7 @@ def main():
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             before = file.read()
-    # A relative pattern is relative to the folder of the file.
+    # A relative pattern is relative to the directory of the file.
     folder = os.path.dirname(path)
     after = expand_includes(before, lambda pattern: sorted(glob.glob(os.path.join(folder, pattern))))
     if include and f"include {include}" not in after.splitlines():

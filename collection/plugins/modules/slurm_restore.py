@@ -79,7 +79,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.leftovers impor
 
 
 def check(manifest, where, controller, replace_newer):
-    """Fault if the backup cannot or should not be restored here."""
+    """Raise Fault if the backup cannot or should not be restored here."""
     present = {"jobs": controller.jobs_since(manifest["created"]), "clusters": []}
     if controller.database:
         present["clusters"] = controller.clusters()
@@ -103,13 +103,13 @@ def check(manifest, where, controller, replace_newer):
 
 
 def keep(controller, folder, arn):
-    """Back up what is there now."""
+    """Back up the present state."""
     name = now()
     return backups.add(folder, name, lambda part: controller.save(part, arn, name))
 
 
 def restore(wanted, work, check_mode):
-    """Restore, with a folder for what comes from S3. The backup, and that of what was there before."""
+    """Restore, with a temporary directory for downloads. Return the backup, and the backup of the previous state."""
     source, arn = wanted["source"].rstrip("/"), wanted["cluster_arn"]
     controller = Controller(wanted["prefix"], wanted["config_dir"])
     if s3.is_url(source):
@@ -136,7 +136,7 @@ def restore(wanted, work, check_mode):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "source": {"type": "str", "required": True},

@@ -49,12 +49,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import difference, replace
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import drop_in, exec_start
 
-#: The image has Slurm's units here too; the public sample scripts rename them.
+#: The image also has Slurm's units here, and the public sample scripts rename them.
 DROP_INS = Path("/etc/systemd/system")
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "daemon": {"type": "str", "required": True},

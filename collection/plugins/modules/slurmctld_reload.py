@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not a handler with ansible.builtin.command: a killed run forgets it. What slurmctld has can be asked, and what it has
 # read since which moment is known.
-"""Let a running slurmctld read its files, and send them to the nodes."""
+"""Apply settings and changed files to the running slurmctld."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ COMMAND_SECONDS = 60
 
 
 def until(command, seconds):
-    """Output of the first success."""
+    """Retry a command until it succeeds, and return its output."""
     deadline = time.monotonic() + seconds
     while True:
         status, out, err = run(command, COMMAND_SECONDS)
@@ -98,16 +98,16 @@ def until(command, seconds):
 
 
 def stands_by(scontrol):
-    """Whether this is a controller that reads its files when it takes over."""
+    """Return whether this controller is a standby, which reads its configuration when it takes over."""
     answer, name = run([scontrol, "ping"], COMMAND_SECONDS)[1], socket.gethostname()
     if slurm.another_in_charge(answer, name):
         return True
-    # Before its primary has ever run, and until it has taken over from it, a standby tells nobody anything.
+    # A standby does not answer until its primary has run or it has taken over.
     return slurm.ping(answer, name)[0] == "backup" and run([scontrol, "show", "config"], COMMAND_SECONDS)[0] != 0
 
 
 def reload_settings(params, scontrol, check_mode):
-    """The settings of the block that slurmctld did not have."""
+    """Apply the settings of the block. Return those that differed in slurmctld."""
     if stands_by(scontrol):
         return []
     seconds, path = params["wait_seconds"], Path(params["path"])
@@ -115,10 +115,10 @@ def reload_settings(params, scontrol, check_mode):
     settings = accounting.block_settings(text, params["block"])
     differing = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
     if differing and not check_mode:
-        # Nodes get the files with this. A run that is killed before slurmctld has the settings does it again.
+        # This also sends the files to the nodes. The next run repeats it if this one is killed before it succeeds.
         until([scontrol, "reconfigure"], seconds)
         if accounting.differing(settings, until([scontrol, "show", "config"], seconds)):
-            # Older ones take a new accounting storage over only when they start.
+            # Older versions apply a new accounting storage only when they start.
             status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
             if status:
                 raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
@@ -129,7 +129,7 @@ def reload_settings(params, scontrol, check_mode):
 
 
 def reload_files(params, scontrol, unit, check_mode):
-    """The files that slurmctld had not read."""
+    """Make slurmctld read the files. Return those that it had not read."""
     stamp = Path(params["stamp"])
     last = stamp.stat().st_mtime if stamp.exists() else 0
     young = [file for file in params["files"] if os.path.exists(file) and changed_at(file) > last]
@@ -141,13 +141,13 @@ def reload_files(params, scontrol, unit, check_mode):
         make_folder(stamp.parent)
         with writing(stamp):
             stamp.touch()
-            # What was written while slurmctld read is for the next time.
+            # Files written while slurmctld was reading are left to the next run.
             os.utime(stamp, (begin, begin))
     return young
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path"},

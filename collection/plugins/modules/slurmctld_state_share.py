@@ -112,12 +112,12 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.shared_state import LOCK, SharedState, lock
 
 STOP_SECONDS = 120
-#: Where the public sample scripts have a cluster's shared files.
+#: Directory in which the public sample scripts keep a cluster's shared files.
 BELOW = "aws/hyperpod"
 
 
 def location(slurm_conf, default, shared_dir):
-    """StateSaveLocation, which must be a folder of slurmctld alone, and this node's own."""
+    """Return StateSaveLocation, which must be a directory for slurmctld only, on this node."""
     found = {key.lower(): value for key, value in slurm.parameters(slurm_conf)}
     path = os.path.normpath(found.get("statesavelocation", default))
     if not re.fullmatch(r"/[^/]+/[^/]+/.+", path):
@@ -131,17 +131,17 @@ def location(slurm_conf, default, shared_dir):
 
 
 def stop_slurmctld():
-    """It must not write while its state moves."""
+    """Stop slurmctld, which must not write while its state moves."""
     status, _out, err = run(["systemctl", "stop", "slurmctld"], STOP_SECONDS)
     if status:
         raise Fault(f"systemctl stop slurmctld: {err}; {journal('slurmctld')}")
 
 
 def settle(shared, who, wishes, seconds):
-    """Do what is left to do, with the lock. What has been done."""
+    """Run the remaining steps while holding the lock. Return the steps."""
     os.makedirs(shared.folder, exist_ok=True)
     with lock(os.path.join(shared.folder, LOCK), who, seconds):
-        # The one that had the lock before may have done it all.
+        # The previous holder of the lock may have completed everything.
         steps = shared.steps(**wishes)
         if shared.link in steps:
             stop_slurmctld()
@@ -151,7 +151,7 @@ def settle(shared, who, wishes, seconds):
 
 
 def told(function, seconds):
-    """The result of a function in a child with a limit; its Fault comes back as one."""
+    """Return the result of a function that runs in a child process with a time limit. Raises its Fault."""
 
     def answer():
         try:
@@ -166,7 +166,7 @@ def told(function, seconds):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "slurm_conf": {"type": "path", "required": True},

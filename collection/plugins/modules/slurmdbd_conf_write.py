@@ -59,7 +59,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.mariadb import 
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},

@@ -65,14 +65,14 @@ POLL_SECONDS = 0.25
 
 
 def filled(server, database):
-    """Has a slurmdbd made all of its tables? The account root is what it writes last."""
+    """Return whether slurmdbd has created all tables. It adds the account root last."""
     if "acct_table" not in dump.tables(server, database):
         return False
     return bool(server.ask(f"SELECT 1 FROM {identifier(database)}.acct_table WHERE name = 'root'"))  # noqa: S608 quoted
 
 
 def wait_until_filled(server, database, seconds, silence):
-    """Poll; the Fault ends with what `silence()` says."""
+    """Wait for the tables. The Fault ends with the result of `silence()`."""
     deadline = time.monotonic() + seconds
     while not filled(server, database):
         if time.monotonic() >= deadline:
@@ -82,8 +82,8 @@ def wait_until_filled(server, database, seconds, silence):
 
 
 def fill(server, database, seconds):
-    """Start slurmdbd alone, and wait for its tables."""
-    # Who has the lock may take as long to start slurmdbd and to wait for it.
+    """Start slurmdbd and wait for its tables."""
+    # The holder of the lock may take as long to start slurmdbd and wait for it.
     with server.locked(dump.lock_name(database), 3 * seconds):
         if not filled(server, database):
             status, _out, err = run(["systemctl", "start", "slurmdbd"], 90)
@@ -93,7 +93,7 @@ def fill(server, database, seconds):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "server": SERVER,
@@ -112,7 +112,7 @@ def main():
         empty = not filled(server, database)
         if empty and not module.check_mode:
             if module.params["stands_by"]:
-                # It would fail and fail again meanwhile.
+                # It would fail repeatedly in the meantime.
                 run(["systemctl", "stop", "slurmdbd"], 90)
                 wait_until_filled(server, database, seconds, lambda: "set the first controller up, which makes them")
             else:

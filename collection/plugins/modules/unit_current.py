@@ -60,7 +60,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.units import ca
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},

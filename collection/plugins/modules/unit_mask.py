@@ -70,7 +70,7 @@ def mask(unit):
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "list", "elements": "str", "required": True},

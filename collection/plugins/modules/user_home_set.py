@@ -79,7 +79,7 @@ MOUNT_FIRST = "mount it first: hyperpod-lifecycle apply --tags fsx, or correct"
 
 
 class Plan:
-    """What is to be done for the users, and what is wrong beforehand."""
+    """The homes to set up, and faults that are known beforehand."""
 
     def __init__(self, wanted):
         self.root, self.move, self.limit = wanted["root"], wanted["move"], wanted["limit_seconds"]
@@ -95,7 +95,7 @@ class Plan:
             self.notes.append(f"no account on this node for {', '.join(absent)}, so no home either")
 
     def add(self, user, account):
-        """One user that has an account."""
+        """Plan the home of one user that has an account."""
         declared = user.get("home") or ""
         target = self.target(account, declared)
         if not target:
@@ -117,7 +117,7 @@ class Plan:
         self.homes.append(home)
 
     def target(self, account, declared):
-        """Where a home must be; empty to leave it alone."""
+        """Return the path of a user's home; empty to leave it unchanged."""
         if declared:
             return os.path.normpath(declared)
         if not self.root:
@@ -130,13 +130,13 @@ class Plan:
 
 
 def is_right(home):
-    """Is there nothing to do for a home?"""
+    """Return whether a home needs no change."""
     found = home.look()
     return home.account.home == home.target and found["usable"] and not found["pending"]
 
 
 def main():
-    """Entry point."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "str", "default": ""},
@@ -167,7 +167,7 @@ def main():
         plan.notes += [note] if note else []
     if faults:
         module.fail_json(msg="; ".join(faults), changed=bool(changed))
-    # Only seen where a task takes a change for a failure, as the proof does.
+    # Shown only if the task treats a change as a failure, as verify.yml does.
     wrong = [f"not right: the home of {home.name} at {home.target}" for home in changed] + plan.unmounted
     said = (
         {"msg": f"{'; '.join(wrong)}; correct it: hyperpod-lifecycle apply --tags homes"}
