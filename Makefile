@@ -16,7 +16,7 @@ TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 
 .PHONY: help venv lab lab-down test test-all lint unit system main-path e2e thorough sanity bench bundle docs concern picture clean
 
-help: ## Say what can be made
+help: ## List targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 venv: $(READY)
@@ -30,10 +30,10 @@ $(READY): pyproject.toml hatch_build.py
 lab: venv ## Set up a Slurm cluster in local containers, by on_create.sh itself
 	$(SUDO) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/hyperpod-lifecycle lab up
 
-lab-down: venv ## Remove it
+lab-down: venv ## Remove the lab's containers
 	$(SUDO) $(BIN)/hyperpod-lifecycle lab down
 
-test: lint unit system main-path ## Run what any change must pass: all but the clusters of single concerns
+test: lint unit system main-path ## Run the pre-merge tests (no per-concern clusters)
 
 test-all: lint unit system e2e ## Run every test
 
@@ -68,7 +68,7 @@ thorough: venv ## The same, repeated, killed and waited for more; the result goe
 sanity: venv ## Ansible's own checks of the collection: ansible-test and galaxy-importer
 	$(BIN)/python dev/sanity.py
 
-bench: venv ## Measure what README says
+bench: venv ## Reproduce the README's benchmarks
 	$(SUDO) $(BIN)/python bench/run.py
 
 # Your own folder, with inventory, users and provisioning_parameters.json.

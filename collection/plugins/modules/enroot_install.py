@@ -39,7 +39,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Is Enroot there?
+- name: Look for Enroot
   hyperpod.lifecycle.enroot_install:
     architecture: amd64
     checksums: "{{ containers_enroot_checksums }}"

@@ -58,7 +58,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Do metrics arrive?
+- name: Verify that metrics arrive
   hyperpod.lifecycle.metrics_verify:
     exporters: [{unit: hyperpod-node-exporter, url: "http://127.0.0.1:9100/metrics"}]
     collector: prometheus

@@ -9,9 +9,9 @@ DOCUMENTATION = r"""
 module: scratch_disk_find
 short_description: Find the disk for container data
 description:
-  - The first of O(paths) at which a disk is mounted, and the root disk if there is none. A folder that is only there, a
-    network file system, a file system in memory and one that is mounted read-only are no disks.
-  - Where O(unit) exists, which mounts the first path, its end is waited for. It changes nothing.
+  - Finds the first of O(paths) at which a disk is mounted, or the root disk if there is none. A plain directory, a network
+    file system, a file system in memory and a read-only file system are not disks.
+  - If O(unit), which mounts the first path, exists, the module waits for it to finish. It changes nothing.
 author: hyperpod-lifecycle maintainers
 options:
   paths:
@@ -42,7 +42,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Where does container data go?
+- name: Find the disk for container data
   hyperpod.lifecycle.scratch_disk_find:
     paths: [/opt/dlami/nvme, /opt/sagemaker]
     root_path: /var/lib/hyperpod-scratch

@@ -50,7 +50,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Which hooks can be had?
+- name: Find available hooks
   hyperpod.lifecycle.slurm_hooks_find:
     slurm_conf: /opt/slurm/etc/slurm.conf
     block: observability

@@ -33,7 +33,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Keep slurmd off the controller
+- name: Mask slurmd on the controller
   hyperpod.lifecycle.unit_mask:
     name: [slurmd]
 """
