@@ -18,12 +18,18 @@ SETTINGS = Path(__file__).resolve().parents[1] / "group_vars"
 def build(shape: Shape, dest: Path, say: Callable[[str], object]) -> Path:
     """on_create.sh, the inventory and the wheels for the image's Python, with the user's provisioning parameters.
 
-    Where the inventory has no settings, it gets the lab's own.
+    If all settings of the inventory are commented out, it gets the lab's own.
     """
     folder = bundle.build(dest, [shape.release.python], platform.machine(), say=say)
     settings = folder / "inventory/group_vars"
-    if not any(path.is_file() for path in settings.glob("**/[!.]*")):
+    if not any(_sets_something(path) for path in settings.glob("**/[!.]*") if path.is_file()):
         shutil.copytree(SETTINGS, settings, dirs_exist_ok=True)
     if shape.provisioning_parameters is not None:
         (folder / PARAMETERS).write_text(shape.provisioning_parameters, encoding="utf-8")
     return folder
+
+
+def _sets_something(path: Path) -> bool:
+    """Return whether a file of variables has more than comments."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return any(line and line != "---" and not line.startswith("#") for line in lines)

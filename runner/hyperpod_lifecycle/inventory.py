@@ -99,8 +99,8 @@ class Image:
     slurm_prefix: str = "/opt/slurm"
     slurm_config_dir: str = ""  #: default: `etc` below the prefix
     slurm_user: str = "slurm"
-    slurm_controller_port: int = 0  #: 0: as in slurm.conf
-    slurm_accounting_port: int = 0  #: 0: as in slurmdbd.conf
+    slurm_controller_port: int = 0  #: 0: as configured in Slurm
+    slurm_accounting_port: int = 0  #: 0: as configured in Slurm
     architecture: str = ""  #: in Debian's spelling; default: that of this machine
 
     def variables(self) -> dict[str, Any]:

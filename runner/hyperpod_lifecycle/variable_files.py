@@ -106,5 +106,5 @@ def _variable_problems(path: Path, content: bytes, document: Any) -> Iterator[Pr
         for key, _ in document.value:
             if isinstance(key, yaml.ScalarNode) and key.value.startswith("hyperpod_"):
                 yield Problem(str(path), key.value, READ_ONLY, "delete the line")
-    elif document is not None:
+    elif document is not None and document.tag != f"{_YAML_TAG}null":
         yield Problem(str(path), "", "does not contain variables", "write lines such as: slurm_log_size: 100M")

@@ -110,7 +110,7 @@ def upload(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             dest = tmp_path_factory.mktemp("upload") / "src"
             bundle.build(dest, [release.python], platform.machine(), packages=packages)
             # Only tests of containers pay for them. Tests that change settings write all.yml.
-            (dest / "inventory/group_vars").mkdir()
+            (dest / "inventory/group_vars").mkdir(exist_ok=True)
             (dest / "inventory/group_vars/hyperpod.yml").write_text("containers_enabled: false\n")
             made[release, packages] = dest
         return made[release, packages]

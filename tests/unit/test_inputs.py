@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
 from conftest import BASELINE, ROOT
 
 from hyperpod_lifecycle import inputs
 from hyperpod_lifecycle.cluster import load
 from hyperpod_lifecycle.errors import InputError
+from hyperpod_lifecycle.in_ansible.answer import check_settings
 from hyperpod_lifecycle.paths import Paths
 
 PLUGIN = "plugin: hyperpod.lifecycle.hyperpod\n"
@@ -137,3 +141,23 @@ def test_an_instance_with_the_name_of_a_group_is_an_error(tmp_path: Path, name: 
     cluster = load(config, BASELINE / "provisioning_parameters.json")
     with pytest.raises(InputError, match=f"{config}: InstanceName: found {name}, which is a group of Ansible's"):
         list(resolve(tmp_path).check_names(cluster))
+
+
+@pytest.mark.parametrize("text", ["", "# a: 1\n", "---\n# a: 1\n", "null\n"])
+def test_a_file_may_set_nothing(tmp_path: Path, text: str) -> None:
+    resolve(tmp_path, **{"group_vars/all.yml": text})
+
+
+def test_the_settings_to_uncomment_are_valid() -> None:
+    settings: dict[str, Any] = {}
+    for path in sorted((ROOT / "inventory/group_vars").iterdir()):
+        text = path.read_text()
+        assert yaml.safe_load(text) is None, f"{path} sets something"
+        uncommented = yaml.safe_load(re.sub(r"(?m)^# (?=[a-z_]+: *\S|[a-z_]+:$|  )", "", text))
+        with_meaning = re.findall(r"(?m)^# [A-Z].*\.\n# [a-z_]+:", text)
+        assert len(uncommented) == len(with_meaning)
+        settings |= uncommented
+    assert len(settings) == 10
+    made = check_settings({"inventory_dir": "/nowhere", **settings}, ROOT / "collection/roles", DataLoader())
+    assert made.problems == []
+    assert set(made.values) == set(settings)

@@ -20,20 +20,21 @@ EXAMPLE = Path(__file__).parents[3] / "lab/example/create_cluster.json"
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ([], ["hyperpod.yml"]),
-        (["group_vars/.gitkeep"], [".gitkeep", "hyperpod.yml"]),
-        (["group_vars/all"], ["all"]),
-        (["group_vars/compute/slurm.yml"], ["slurm.yml"]),
+        ({}, ["hyperpod.yml"]),
+        ({"group_vars/.gitkeep": ""}, [".gitkeep", "hyperpod.yml"]),
+        ({"group_vars/all.yml": "# Settings\n---\n\n# a: 1\n"}, ["all.yml", "hyperpod.yml"]),
+        ({"group_vars/all": "a: 1\n"}, ["all"]),
+        ({"group_vars/compute/slurm.yml": "# Settings\n---\na: 1\n"}, ["slurm.yml"]),
     ],
 )
 def test_the_labs_settings_are_for_an_inventory_without_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], expected: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], expected: list[str]
 ) -> None:
     def build(dest: Path, *_args: Any, **_options: Any) -> Path:
         (dest / "inventory/group_vars").mkdir(parents=True)
-        for name in files:
+        for name, text in files.items():
             (dest / "inventory" / name).parent.mkdir(exist_ok=True)
-            (dest / "inventory" / name).write_text("")
+            (dest / "inventory" / name).write_text(text)
         return dest
 
     monkeypatch.setattr(upload.bundle, "build", build)
