@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: scratch_disk_find
 short_description: Find the disk for container data
 description:
-  - Finds the first of O(paths) at which a disk is mounted, or the root disk if there is none. A plain directory, a network
-    file system, a file system in memory and a read-only file system are not disks.
+  - Finds the first of O(paths) at which a disk is mounted, or the root disk if there is none. A plain directory, a
+    network file system, a file system in memory and a read-only file system are not disks.
   - If O(unit), which mounts the first path, exists, the module waits for it to finish. It changes nothing.
 author: hyperpod-lifecycle maintainers
 options:
