@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refuse mistyped variables and placeholders, on the controller side, before the first task that changes anything."""
+"""Reject mistyped variables and placeholders before the first task that changes anything."""
 
 from __future__ import annotations
 

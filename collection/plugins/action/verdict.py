@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide what it means for the node that a concern has failed.
+"""Decide whether a failed concern degrades or fails the node.
 
-What follows from that, up to the exit code, is described in `hyperpod_lifecycle.errors`.
+The consequences, up to the exit code, are described in `hyperpod_lifecycle.errors`.
 """
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: verdict
-short_description: Decide what it means for the node that a concern has failed
+short_description: Decide whether a failed concern degrades or fails the node
 description:
-  - For the C(rescue) of a concern that a node can do without. Succeeds, and the node is degraded, unless O(required).
+  - For the C(rescue) of an optional concern. Succeeds, and the node is degraded, unless O(required).
 author: hyperpod-lifecycle maintainers
 options:
   required:
-    description: Whether a node on which the concern fails is a failed one.
+    description: Whether a failure of the concern fails the node.
     type: bool
     required: true
 """
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     _VALID_ARGS = frozenset({"required"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fail with the reason of the task that has failed, if the concern is required."""
+        """Fail with the reason of the failed task if the concern is required."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         failed, found = variables["ansible_failed_task"], variables["ansible_failed_result"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way to install packages, as on_create.sh does it too. Standard library only: it runs on the node.
+"""Installation of packages, in the same way as on_create.sh. Uses the standard library only.
 
-It gets along with empty and old package lists, with a held lock, and with repositories of others that are broken or
-have another label than before, and it restarts nobody's daemon.
+It works with empty and outdated package lists, waits for locks, tolerates other repositories that are broken or have
+changed their label, and restarts no daemons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
-#: How long to wait for another process that holds a lock of apt or dpkg.
+#: Seconds to wait for another process that holds a lock of apt or dpkg.
 LOCK_SECONDS = 300
 ATTEMPTS = 3
 PAUSE_SECONDS = 5
@@ -27,7 +27,7 @@ LOCK_POLL_SECONDS = 1
 
 APT = (
     *("apt-get", "--assume-yes", "--no-install-recommends", "--quiet"),
-    # Files in /etc that somebody has changed stay, and nobody is there to be asked.
+    # Changed files in /etc are kept, without a prompt.
     *("--option=Dpkg::Options::=--force-confdef", "--option=Dpkg::Options::=--force-confold"),
     "--option=Acquire::Retries=3",
 )
@@ -36,18 +36,18 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "PATH": PATH,
     "DEBIAN_FRONTEND": "noninteractive",
-    # It would restart daemons that are none of ours, slurmd among them.
+    # needrestart would restart unrelated daemons, including slurmd.
     "NEEDRESTART_SUSPEND": "1",
 }
 SOURCES = "/etc/apt/sources.list.d"
 
-#: apt waits for one of its locks at most, and dpkg for none.
+#: apt waits for at most one of its locks, and dpkg for none.
 _LOCKED = re.compile(r"[Cc]ould not get lock|[Uu]nable to (?:lock|acquire)|locked by another process")
 _HOLDER = re.compile(r"(?:pid|process) (\d+)")
 
 
 def call(*command, data=""):
-    """Whether it succeeded, and what it said; `data` is its input. No limit: a package manager is never killed."""
+    """Return success and output of a command. `data` is its input. No time limit: package managers are never killed."""
     done = subprocess.run(
         command,
         input=data.encode(),
@@ -60,7 +60,7 @@ def call(*command, data=""):
 
 
 def unlocked(*command, data=""):
-    """`call`, again while another process holds a lock; Fault if it does so for LOCK_SECONDS."""
+    """Repeat `call` while another process holds a lock. Raises Fault after LOCK_SECONDS."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         good, said = call(*command, data=data)
@@ -76,7 +76,7 @@ def unlocked(*command, data=""):
 
 
 def holder(said):
-    """The process that apt or dpkg names in its complaint, in words."""
+    """Return a description of the process that apt or dpkg names in its error."""
     match = _HOLDER.search(said)
     if not match:
         return "another process"
@@ -89,7 +89,7 @@ def holder(said):
 
 
 def install(packages, attempts=ATTEMPTS):
-    """Install packages (names, ``name=version``, or paths) in one go. Fault with apt's words if it does not."""
+    """Install packages (names, ``name=version``, or paths) at once. Raises Fault with apt's output if that fails."""
     with contextlib.ExitStack() as stack:
         options, said = (), ""
         for attempt in range(attempts):
@@ -100,7 +100,7 @@ def install(packages, attempts=ATTEMPTS):
                 # The lists may be older than the package, or not there at all. It fails if any repository is broken;
                 # those of the others are up to date then.
                 unlocked(*APT, *options, "--allow-releaseinfo-change", "update")
-            # What a run that was killed has left.
+            # Leftovers of a killed run.
             if call("dpkg", "--audit")[1].strip():
                 unlocked("dpkg", "--configure", "--pending")
             good, said = unlocked(*APT, *options, "install", *packages)
@@ -112,7 +112,7 @@ def install(packages, attempts=ATTEMPTS):
 
 @contextlib.contextmanager
 def _readable_sources():
-    """Options for apt-get that leave out files of sources.list.d which it cannot read: with one, it does nothing."""
+    """Return apt-get options that skip unreadable files in sources.list.d, because one of them makes apt-get fail."""
     with tempfile.TemporaryDirectory() as folder:
         options = (f"--option=Dir::Etc::SourceParts={folder}", "--option=APT::Get::List-Cleanup=false")
         for path in sorted(glob.glob(f"{SOURCES}/*.list") + glob.glob(f"{SOURCES}/*.sources")):
@@ -124,12 +124,12 @@ def _readable_sources():
 
 
 def versions(packages):
-    """The version of each of these packages that is installed."""
+    """Return the versions of those packages that are installed."""
     _good, said = call("dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\\n", *packages)
     rows = [line.split(" ") for line in said.splitlines()]
     return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
 
 
 def older(one, other):
-    """Is the first version older than the second, as Debian orders them?"""
+    """Return whether the first version is older than the second, in Debian's order."""
     return call("dpkg", "--compare-versions", one, "lt", other)[0]

@@ -168,9 +168,9 @@ def read(folder):
         files = dict(manifest["files"])
         known = manifest["format"] == FORMAT
     except FileNotFoundError:
-        raise Fault(f"{folder} is no backup: it has no {MANIFEST}") from None
+        raise Fault(f"{folder} is not a backup: it has no {MANIFEST}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise Fault(f"{path} is no manifest of a backup ({error})") from error
+        raise Fault(f"{path} is not a backup manifest ({error})") from error
     if not known:
         raise Fault(f"{path}: its format is {manifest['format']}, and this version reads {FORMAT}")
     for name, facts in files.items():

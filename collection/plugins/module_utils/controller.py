@@ -59,7 +59,7 @@ class Controller:
             return int(number)
         status, said, errors = run([str(self.bin / "squeue"), "--noheader", "--states=all", "--format=%V"], 30)
         if status:
-            raise Fault(f"squeue does not say which jobs there are, so nobody knows what would be lost: {errors}")
+            raise Fault(f"squeue failed, so the jobs that would be lost are unknown: {errors}")
         submitted = [time.mktime(time.strptime(line, "%Y-%m-%dT%H:%M:%S")) for line in said.split()]
         return len([each for each in submitted if each > seconds])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's hooks and metrics, beside those that are there. Standard library only: it runs on the node."""
+"""Slurm's hooks and metrics, in addition to existing ones. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import re
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
 
-#: From here on there may be several prologs, and slurmctld sends them to the nodes.
+#: First version with several prologs, which slurmctld sends to the nodes.
 SENT = (24, 5)
-#: From here on slurmctld has metrics of its own.
+#: First version in which slurmctld has metrics of its own.
 METRICS = (25, 11)
-#: With these slurmctld gives them to nobody, or to users with a token only.
+#: Settings with which slurmctld serves no metrics, or only to users with a token.
 PRIVATE = ("PrivateData", "MetricsAuthUsers")
-#: Where nodes find what slurmctld has sent.
+#: Directory of the files that slurmctld has sent to the nodes.
 SENT_FOLDER = "/run/slurm/conf"
 
 
 def version(text):
-    """The first two numbers of ``slurm 24.11.5``."""
+    """Return the first two numbers of ``slurm 24.11.5``."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def maps_jobs(prologs, job_dir):
-    """Does a prolog that is there, which may be a pattern, write which jobs have which GPU?"""
+    """Return whether an existing prolog, which may be a pattern, writes the jobs of each GPU."""
     return any(job_dir in accounting.read(path) for pattern in prologs for path in glob.glob(pattern))
 
 
 def decide(found_version, there, script, job_dir, *, jobs, tasks):
-    """Settings to add, whether slurmctld has metrics of its own, and what cannot be had."""
+    """Return the settings to add, whether slurmctld has metrics of its own, and notes on what is unavailable."""
     values = {}
     for key, value in there:
         values.setdefault(key.lower(), []).append(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of things that a module makes for a moment, and what killed runs have left of them.
+"""Names of temporary files and other leftovers of killed runs.
 
 A name says which process of which node it belongs to, so that the next run can tell its own litter from what another
 process, or another node on a shared file system, is working with. Standard library only: it runs on the node.
@@ -15,7 +15,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 
 PREFIX = "hyperpod-lifecycle"
-#: Where a folder with much in it goes: not into memory, as /tmp may be.
+#: Parent of large temporary directories, because /tmp may be in memory.
 LARGE = "/var/tmp"  # noqa: S108
 
 
@@ -24,18 +24,18 @@ def _node():
 
 
 def own_name(kind):
-    """A name for something of this process: ``hyperpod-lifecycle-<kind>-<node>-p<process>``."""
+    """Return a name for this process: ``hyperpod-lifecycle-<kind>-<node>-p<process>``."""
     return f"{PREFIX}-{kind}-{_node()}-p{os.getpid()}"
 
 
 def is_left(name, kind):
-    """Whether a name is one of a process of this node that has ended."""
+    """Return whether a name belongs to a process of this node that has exited."""
     match = re.fullmatch(rf"\.?{PREFIX}-{kind}-{re.escape(_node())}-p(\d+)(?:[.-].*)?", name)
     return bool(match) and not os.path.exists(f"/proc/{match[1]}")
 
 
 def sweep(folder, kind):
-    """Remove what killed processes of this node have left in a folder."""
+    """Remove leftovers of killed processes of this node from a directory."""
     for name in os.listdir(folder):
         if is_left(name, kind):
             path = os.path.join(folder, name)
@@ -48,7 +48,7 @@ def sweep(folder, kind):
 
 @contextmanager
 def own_folder(kind, below=None):
-    """The path of a folder for root alone, gone at the end; those that killed processes have left go first."""
+    """Create a temporary directory that only root can access, after removing those of killed processes."""
     below = below or tempfile.gettempdir()
     sweep(below, kind)
     with tempfile.TemporaryDirectory(prefix=f"{own_name(kind)}-", dir=below) as folder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders in S3, by the AWS command line that the HyperPod image has. Standard library only: it runs on the node."""
+"""Directories in S3, through the image's AWS CLI. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 3600
 
 
 def is_url(place):
-    """Is it a place in S3?"""
+    """Return whether a location is in S3."""
     return place.startswith("s3://")
 
 
@@ -27,7 +27,7 @@ def _aws(*words):
 
 
 def upload(folder, url):
-    """Copy a backup; its manifest last, so that a half of one is none. Read again, it must be what was written."""
+    """Upload a backup, its manifest last, so that an incomplete one does not count. Then download and check it."""
     names = sorted(os.listdir(folder), key=lambda name: name == backups.MANIFEST)
     for name in names:
         _aws("cp", "--only-show-errors", f"{folder}/{name}", f"{url}/{name}")
@@ -37,13 +37,13 @@ def upload(folder, url):
 
 
 def download(url, folder):
-    """Copy everything below a prefix into a new folder."""
+    """Download everything below a prefix into a new directory."""
     os.mkdir(folder)
     _aws("cp", "--only-show-errors", "--recursive", f"{url}/", folder)
 
 
 def choose(place, cluster, arn, folder):
-    """As :func:`backups.choose`, in S3: only the manifests are fetched to find it, then the backup itself."""
+    """Select a backup in S3 as :func:`backups.choose` does, by downloading the manifests first, then the backup."""
     index = f"{folder}/index"
     os.makedirs(index)
     only = ["--exclude", "*", "--include", f"*{backups.MANIFEST}"]

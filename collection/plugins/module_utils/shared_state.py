@@ -235,15 +235,15 @@ class SharedState:
         return (
             f"{self.state} has Slurm state {about}{since}, and this cluster is {self.arn or self.cluster}; nothing was "
             "changed. In inventory/group_vars/controller.yml write "
-            f'controllers_adopt_state_of: "{whose}" to go on with its jobs, or '
+            f'controllers_adopt_state_of: "{whose}" to take over its jobs, or '
             f'controllers_set_aside_state_of: "{whose}" to start fresh and keep it under another name'
         )
 
     def _differs(self):
         return (
             f"{self.local} on this node has Slurm state of its own, and it is not the shared one in {self.state}; "
-            "nothing was changed. To go on with the shared one, and keep this node's under another name beside, set "
-            "controllers_set_aside_local_state: true. To go on with this node's, stop slurmctld on all controllers, "
+            "nothing was changed. To use the shared one, and keep this node's under another name, set "
+            "controllers_set_aside_local_state: true. To use this node's, stop slurmctld on all controllers, "
             f"rename {self.state}, and run again here first"
         )
 

@@ -126,11 +126,11 @@ def main():
         module.exit_json(changed=False, files=[])
     if not wanted["move"]:
         module.fail_json(
-            msg=f"{conf} is there: {reason}. To take its history along set accounting_move: true; to leave the history "
-            "where it is and begin without, move the file away. Nothing was changed"
+            msg=f"{conf} is there: {reason}. To migrate its history set accounting_move: true; to start without it, "
+            "move the file away. Nothing was changed"
         )
     if module.check_mode:
-        module.exit_json(changed=True, files=[], msg=f"{reason}; the history would go along")
+        module.exit_json(changed=True, files=[], msg=f"{reason}; the history would be migrated")
     try:
         old, new = dump.named_in(text, wanted["socket"]), (MariaDB(wanted["server"]), wanted["settings"]["StorageLoc"])
         module.no_log_values.update({server.password for server, _name in (old, new)} - {""})
@@ -142,7 +142,7 @@ def main():
         files = move(old, new, Path(wanted["folder"]))
     except (Fault, OSError) as fault:
         said = fault if isinstance(fault, Fault) else refusal(fault.filename or wanted["folder"], fault)
-        module.fail_json(msg=f"the history has not moved: {said}. The old database is as it was")
+        module.fail_json(msg=f"the history was not migrated: {said}. The old database is unchanged")
     module.exit_json(changed=True, files=[str(file) for file in files], msg=reason)
 
 

@@ -93,10 +93,10 @@ DATABASE = re.compile(r"(?![0-9]+$)[A-Za-z0-9_$]{1,64}")
 def check_words(server, database):
     """Raise Fault for invalid values, and values that slurmdbd.conf cannot hold."""
     if not HOST.fullmatch(server["host"]):
-        raise Fault(f"the database's host {server['host']!r} is no host name; a port is a setting of its own")
+        raise Fault(f"the database's host {server['host']!r} is not a host name; the port is a separate setting")
     reason = accounting.unfit(server["user"])
     if reason:
-        raise Fault(f"the database's user {server['user']!r} cannot stand in slurmdbd.conf: {reason}")
+        raise Fault(f"the database's user {server['user']!r} cannot be written to slurmdbd.conf: {reason}")
     if not DATABASE.fullmatch(database):
         raise Fault(f"the database's name {database!r}: letters, digits, _ and $ are allowed, at most 64")
 

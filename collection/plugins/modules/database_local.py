@@ -106,7 +106,7 @@ def main():
         server = MariaDB.local(wanted["socket"])
         version = server.connect(wanted["wait_seconds"])
         if "MariaDB" not in version:
-            raise Fault(f"the server behind {wanted['socket']} is {version} and no MariaDB")
+            raise Fault(f"the server behind {wanted['socket']} is {version}, not MariaDB")
         hashed = accounting.native_hash(password)
         todo = statements(server, wanted["database"], wanted["user"], hashed)
         if todo and not module.check_mode:

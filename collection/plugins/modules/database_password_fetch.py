@@ -108,7 +108,7 @@ def kept(path):
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o077:
         raise Fault(
-            f"{path} must be a plain file of root's that nobody else may read: chown root {path}; chmod 600 {path}"
+            f"{path} must be a regular file that only root can read: chown root {path}; chmod 600 {path}"
         )
     return read_password(path)
 
@@ -135,7 +135,7 @@ def main():
         module.no_log_values.add(password)
         reason = accounting.unfit(password)
         if reason:
-            raise Fault(f"the password in {arn or path} cannot stand in slurmdbd.conf: {reason}. Change the password")
+            raise Fault(f"the password in {arn or path} cannot be in slurmdbd.conf: {reason}. Change the password")
         changed = password != before
         if changed and not module.check_mode:
             make_folder(path.parent, 0o700)

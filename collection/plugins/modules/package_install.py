@@ -3,7 +3,7 @@
 # Not ansible.builtin.apt: one broken repository of somebody else's, or one with a new label, makes its update of the
 # lists fail; it does not wait for the lists' lock, lets needrestart restart daemons, and asks by package, so that a
 # program which the image has from elsewhere is installed twice.
-"""Packages for the programs that a node lacks."""
+"""Install the packages of missing programs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ DOCUMENTATION = r"""
 module: package_install
 short_description: Install the packages whose programs are missing
 description:
-  - Programs are looked for, not packages. So a program that has come from another package, or with an earlier one of
-    the list, is left alone, and a half-done installation is completed.
-  - What a killed run has left unconfigured is configured first. Recommended packages are not installed.
+  - Looks for programs, not packages. A program from another package, or from an earlier one of the list, counts as
+    installed, and an incomplete installation is completed.
+  - Packages that a killed run left unconfigured are configured first. Recommended packages are not installed.
 author: hyperpod-lifecycle maintainers
 options:
   programs:
-    description: Program or absolute path, and the package that has it, in the order of installation.
+    description: Program names or absolute paths, each with its package, in the order of installation.
     type: dict
     required: true
 attributes:
@@ -33,7 +33,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 packages:
-  description: Those that were missing.
+  description: Packages that were missing.
   type: list
   elements: str
   returned: success
@@ -48,12 +48,12 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import
 
 
 def missing(program):
-    """Is there no such program, or no such file?"""
+    """Return whether a program or file is missing."""
     return not (os.path.exists(program) if os.path.isabs(program) else shutil.which(program, path=apt.PATH))
 
 
 def install(programs):
-    """Install what is missing; return the packages. Fault if a program is still missing."""
+    """Install what is missing and return the packages. Raises Fault if a program is still missing."""
     installed = []
     for program, package in programs.items():
         if missing(program):

@@ -377,8 +377,8 @@ class Share:
         status, _said = run("modinfo", "-k", newest, "lustre")
         if status:
             self.notes.append(
-                f"{self.path}: kernel {newest} is installed and has no Lustre module; after the next start "
-                f"{self.path} is gone unless lustre-client-modules-{newest} is installed first"
+                f"{self.path}: kernel {newest} is installed and has no Lustre module; after the next boot "
+                f"{self.path} is not mounted unless lustre-client-modules-{newest} is installed first"
             )
 
     def mount(self):

@@ -106,7 +106,7 @@ def refuse_others(path, text, wanted, ours, hosts):
         name = names.get(key.lower())
         if name and not any(alike(name, value, str(each), hosts) for each in (wanted[name], *ours[name])):
             raise Fault(
-                f"{path} has {key}={value}, and here it should be {wanted[name]}: slurmdbd is somewhere else "
+                f"{path} has {key}={value}, and here it should be {wanted[name]}: slurmdbd runs on another host "
                 "already. Set accounting_enabled: false to leave it there, or delete the line; nothing was changed"
             )
 
@@ -169,7 +169,7 @@ def main():
     module.exit_json(
         changed=(before, main_before) != (after, main_after),
         settings=kept,
-        note=f"{slurm_conf} itself has {', '.join(other)}, which is left so" if other else "",
+        note=f"{slurm_conf} itself has {', '.join(other)}, which is kept" if other else "",
         diff=[
             {"before": old, "after": new, "before_header": str(file), "after_header": str(file)}
             for file, old, new in ((path, before, after), (slurm_conf, main_before, main_after))

@@ -121,7 +121,7 @@ def reload_settings(params, scontrol, check_mode):
             # Older versions apply a new accounting storage only when they start.
             status, _out, err = run(["systemctl", "restart", "slurmctld"], 90)
             if status:
-                raise Fault(f"slurmctld does not start again: {err}; {journal('slurmctld')}")
+                raise Fault(f"slurmctld does not restart: {err}; {journal('slurmctld')}")
         left = accounting.differing(settings, until([scontrol, "show", "config"], seconds))
         if left:
             raise Fault(f"slurmctld has been restarted and still has another {', '.join(left)}")

@@ -121,11 +121,11 @@ def location(slurm_conf, default, shared_dir):
     found = {key.lower(): value for key, value in slurm.parameters(slurm_conf)}
     path = os.path.normpath(found.get("statesavelocation", default))
     if not re.fullmatch(r"/[^/]+/[^/]+/.+", path):
-        raise Fault(f"StateSaveLocation={path} in slurm.conf is no folder of slurmctld alone; name a folder below it")
+        raise Fault(f"StateSaveLocation={path} in slurm.conf is not a directory for slurmctld only; name one below it")
     if f"{path}/".startswith(shared_dir.rstrip("/") + "/"):
         raise Fault(
-            f"StateSaveLocation={path} in slurm.conf lies in the shared folder {shared_dir} already, so somebody else "
-            "sees to it; set controllers_enabled: false"
+            f"StateSaveLocation={path} in slurm.conf is in the shared directory {shared_dir} already, so it is managed "
+            "outside of this role; set controllers_enabled: false"
         )
     return path
 

@@ -77,7 +77,7 @@ def wait_until_filled(server, database, seconds, silence):
     while not filled(server, database):
         if time.monotonic() >= deadline:
             where = f"the database {database} on {server.name}"
-            raise Fault(f"{where} has no tables of slurmdbd's after {seconds} s; {silence()}")
+            raise Fault(f"{where} has no slurmdbd tables after {seconds} s; {silence()}")
         pause(POLL_SECONDS)
 
 

@@ -2,42 +2,42 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.systemd_service: it cannot tell that a unit runs with older settings, and a handler that would is
 # forgotten when a run is killed.
-"""A daemon that runs with its present settings."""
+"""Run a daemon with its current settings."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: unit_current
-short_description: Start a unit, or restart it if it has older settings
+short_description: Start a unit, or restart it if its settings are outdated
 description:
-  - Enables and starts a unit. It is restarted if one of O(files) is younger than its process.
-  - A notified handler is forgotten when a run is killed; the age of a process is not.
-  - When it does not start, the message has the last lines of its journal.
+  - Enables and starts a unit. Restarts it if one of O(files) is newer than its process.
+  - Unlike a notified handler, this works across runs that are killed.
+  - If it does not start, the message has the last lines of its journal.
 author: hyperpod-lifecycle maintainers
 options:
   name:
-    description: The unit; without suffix it is a service.
+    description: Unit. Without suffix, a service.
     type: str
     required: true
   files:
-    description: What it reads when it starts. Those that are missing do not count.
+    description: Files that the unit reads when it starts. Missing ones are ignored.
     type: list
     elements: path
     default: []
   since:
-    description: It is restarted as well if its process began before this time, in seconds since the epoch.
+    description: Also restart the unit if its process started before this time, in seconds since the epoch.
     type: int
     default: 0
   only:
-    description: Leave a unit alone that is not C(enabled), or is not C(running).
+    description: Do nothing unless the unit is C(enabled), or C(running).
     type: str
     choices: [enabled, running]
   wait:
-    description: Whether to wait until it has started. One that does not wait may be starting still, and is left to it.
+    description: Whether to wait until the unit has started. If V(false), a unit that is starting is left unchanged.
     type: bool
     default: true
   wait_seconds:
-    description: How long the start may take.
+    description: Seconds to wait for the start.
     type: int
     default: 90
 attributes:

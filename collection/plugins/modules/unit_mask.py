@@ -2,27 +2,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.systemd_service: systemctl refuses to mask a unit in /etc/systemd/system, where the image has
 # Slurm's.
-"""Mask systemd units, also those whose file is in /etc."""
+"""Mask systemd units, including those whose file is in /etc."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: unit_mask
-short_description: Mask or unmask systemd services for good
+short_description: Mask or unmask systemd services
 description:
   - C(systemctl mask) refuses a unit whose file is in C(/etc/systemd/system), where the HyperPod image has Slurm's.
     This module first moves such a file to C(/usr/local/lib/systemd/system), which systemd reads with lower priority,
-    so that C(systemctl unmask) brings the unit back whole.
-  - A masked unit that runs is stopped.
+    so that C(systemctl unmask) restores the unit.
+  - A running unit that is masked is stopped.
 author: hyperpod-lifecycle maintainers
 options:
   name:
-    description: The services, without suffix; those that the machine does not have are masked too.
+    description: Services, without suffix. Services that do not exist are masked too.
     type: list
     elements: str
     required: true
   masked:
-    description: Mask or unmask.
+    description: Whether to mask or to unmask.
     type: bool
     default: true
 attributes:
@@ -51,15 +51,15 @@ RUNTIME = Path("/run/systemd/system")  # `systemctl mask --runtime`
 
 
 def is_masked(unit):
-    """A link to /dev/null is what systemd calls masked."""
+    """Return whether a unit file is a symbolic link to /dev/null."""
     return unit.is_symlink() and os.readlink(unit) == os.devnull
 
 
 def mask(unit):
-    """Keep the unit's file, then put the link in its place."""
+    """Save the unit file, then replace it with the symbolic link."""
     if unit.is_file():  # also through a link, as `systemctl link` makes it; /dev/null is none
         LOCAL.mkdir(parents=True, exist_ok=True)
-        # Copied and replaced, so that a run killed in between has lost nothing.
+        # Copied, then replaced, so that a run that is killed in between loses nothing.
         kept = LOCAL / unit.name
         kept.write_bytes(unit.read_bytes())
         kept.chmod(0o644)
@@ -84,7 +84,7 @@ def main():
     wrong = [service for service in services if any(is_masked(each / service) != wanted for each in folders)]
     running = []
     if wanted:
-        # Asks about all; a unit that is not there is inactive.
+        # One call for all. A missing unit is inactive.
         _status, states, _err = module.run_command(["systemctl", "is-active", *services])
         pairs = zip(services, states.split(), strict=True)
         running = [service for service, state in pairs if state not in ("inactive", "failed")]

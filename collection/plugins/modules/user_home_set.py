@@ -92,7 +92,7 @@ class Plan:
                 self.add(user, accounts[user["name"]])
         absent = [name for name, account in accounts.items() if account is None]
         if absent:
-            self.notes.append(f"no account on this node for {', '.join(absent)}, so no home either")
+            self.notes.append(f"no account on this node for {', '.join(absent)}, so no home was set up")
 
     def add(self, user, account):
         """Plan the home of one user that has an account."""
