@@ -57,8 +57,8 @@ def modules() -> str:
 <!-- Written by `make docs` from the modules. -->
 # Modules
 
-Roles use Ansible's builtin modules where possible. The collection has its own module where they are not enough; the first
-comment of each module gives the reason. `ansible-doc hyperpod.lifecycle.NAME` shows the options.
+Roles use Ansible's builtin modules where possible. The collection has its own module where they are not enough; the
+first comment of each module gives the reason. `ansible-doc hyperpod.lifecycle.NAME` shows the options.
 
 | Module | Purpose | Used by | Reason |
 |---|---|---|---|
