@@ -31,7 +31,7 @@ THOROUGH = bool(os.environ.get("THOROUGH"))
 #: Where a node looks other than before though nothing changed: what runs, its journal, caches, and Python's byte code.
 UNSTABLE = (
     *("/proc", "/sys", "/dev", "/run", "/tmp", "/var/log/journal", "/var/cache"),
-    *("/opt/hyperpod-lifecycle", "/opt/molecule"),
+    *("/opt/hyperpod-lifecycle", "/opt/molecule", "/var/lib/fake_disks"),
 )
 
 #: Extra packages for molecule inside a node, and where the collection with its scenarios lies there.

@@ -46,6 +46,8 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def lab() -> Iterator[Lab]:
     with lab_called("e2e", NO_AUTOFS) as lab:
         lab.up(shape(RELEASE, platform=PLATFORMS[IMAGE], compute_nodes=2), scripts=False)
+        if IMAGE == "ami":
+            wait_for(lab, COMPUTE, "mountpoint --quiet /opt/dlami/nvme")
         yield lab
 
 
