@@ -2,44 +2,43 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: an image without a registry, containers as several users, and what killed runs have left would be a dozen
 # tasks on each run.
-"""Run a container, to see whether an engine can."""
+"""Verify that a container engine works by running a container."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: container_verify
-short_description: Verify that Docker, Enroot or Pyxis works, as root and as ordinary users
+short_description: Verify that Docker, Enroot or Pyxis works for root and unprivileged users
 description:
-  - Docker and Enroot run a container. Its image is made of this node's own C(cat) and C(sh) and their libraries, so
-    that it needs no registry. It and the container are removed again, and so is what killed runs have left of them.
-  - Pyxis must be loaded by the Slurm in use. Where this node has the cluster's configuration, C(srun --help) must name
-    its options as well. On a node that gets it from the controller, and whose controller does not name the plugin yet,
-    RV(note) says so.
-  - Nothing of the node changes, so that this is no change.
+  - Docker and Enroot run a container. Its image consists of this node's own C(cat) and C(sh) and their libraries, so
+    that it needs no registry. Image and container are removed afterwards, including those of killed runs.
+  - Pyxis must be loaded by the installed Slurm. On a node that has the cluster's configuration, C(srun --help) must
+    also show its options. If the controller does not include the plugin yet, RV(note) reports it.
+  - The node is not changed.
 author: hyperpod-lifecycle maintainers
 options:
   engine:
-    description: What is tried.
+    description: Engine to verify.
     type: str
     choices: [docker, enroot, pyxis]
     required: true
   users:
-    description: Ordinary users who must be able to do it as well.
+    description: Unprivileged users for whom it must work too.
     type: list
     elements: str
     default: []
   plugin:
-    description: The plugin of Pyxis.
+    description: Path of Pyxis' plugin.
     type: path
   prefix:
-    description: Where Slurm is.
+    description: Directory in which Slurm is installed.
     type: path
   slurm_conf:
-    description: The C(slurm.conf) of a controller, or empty on a node that gets it from one.
+    description: C(slurm.conf) of a controller. Empty on other nodes, which fetch it.
     type: str
     default: ""
   fetched:
-    description: Where other nodes have what they have got.
+    description: Directory of the fetched configuration on other nodes.
     type: path
     default: /run/slurm/conf/slurm.conf
 attributes:
@@ -63,7 +62,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

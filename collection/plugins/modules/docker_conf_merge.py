@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.template or lineinfile: both files are the image's too, what they have is merged and kept, and the
 # programs themselves must take what is written before any of it is put in place.
-"""Settings of Docker and containerd, beside those that are there."""
+"""Merge settings into the configuration files of Docker and containerd."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ DOCUMENTATION = r"""
 module: docker_conf_merge
 short_description: Merge settings into daemon.json and containerd's config.toml
 description:
-  - What the files have stays, but for O(settings) and for data folders that are on another disk than O(disk).
-  - A C(daemon.json) that is no JSON object ends the run before anything changes. What is written has been read by
-    C(dockerd --validate), where there is one that can do it, and by C(containerd config dump) first.
+  - Existing settings are kept, except for O(settings) and for data directories that are on another disk than O(disk).
+  - A C(daemon.json) that is not a JSON object is an error before any change. New content is first checked with
+    C(dockerd --validate), if available, and C(containerd config dump).
 author: hyperpod-lifecycle maintainers
 options:
   path:
-    description: Docker's file.
+    description: Docker's configuration file.
     type: path
     default: /etc/docker/daemon.json
   containerd_path:
-    description: containerd's file.
+    description: containerd's configuration file.
     type: path
     default: /etc/containerd/config.toml
   disk:
-    description: Mount point of the disk for container data; empty for the root disk, where data stays where it is.
+    description: Mount point of the disk for container data. If empty, the root disk, and data stays where it is.
     type: str
     required: true
   data_root:
-    description: Docker's folder on that disk.
+    description: Docker's directory on that disk.
     type: str
     required: true
   containerd_root:
-    description: containerd's folder on that disk.
+    description: containerd's directory on that disk.
     type: str
     required: true
   defaults:
-    description: Docker's settings for those that the file does not have.
+    description: Settings of Docker that are added if missing.
     type: dict
     default: {}
   settings:
-    description: Docker's settings that the file must have.
+    description: Settings of Docker that override those in the file.
     type: dict
     default: {}
 attributes:

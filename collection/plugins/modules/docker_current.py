@@ -1,36 +1,36 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.systemd_service: a restart that would end containers must wait until they have ended.
-"""Docker and containerd, running with their present settings; containers that run come first."""
+"""Start Docker and containerd with current settings, without stopping running containers."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: docker_current
-short_description: Let Docker and containerd run with their present settings
+short_description: Start Docker and containerd with current settings
 description:
-  - Enables and starts both. One is restarted if a file it reads is younger than its process, as in
+  - Enables and starts both. Restarts one if a file that it reads is newer than its process, as in
     M(hyperpod.lifecycle.unit_current).
-  - While containers run that the restart would end, or lose sight of, nothing is restarted, and RV(note) says so.
-    A run after they have ended does it.
+  - While containers are running that a restart would stop or orphan, nothing is restarted, and RV(note) reports it. A
+    run after they have ended restarts it.
 author: hyperpod-lifecycle maintainers
 options:
   containerd_files:
-    description: What containerd reads when it starts.
+    description: Files that containerd reads when it starts.
     type: list
     elements: path
     required: true
   docker_files:
-    description: What dockerd reads when it starts.
+    description: Files that dockerd reads when it starts.
     type: list
     elements: path
     required: true
   daemon_json:
-    description: Docker's settings; they say where its data must be.
+    description: Docker's configuration file, which sets its data directory.
     type: path
     default: /etc/docker/daemon.json
   wait_seconds:
-    description: How long to wait until Docker answers.
+    description: Seconds to wait for Docker to answer.
     type: int
     default: 60
 attributes:
@@ -47,7 +47,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

@@ -1,37 +1,37 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: which versions are there decides what is downloaded, and nothing may become older.
-"""Which of Enroot's packages are missing, and where they are to be had; and their installation."""
+"""Find out which of Enroot's packages are missing, and install them."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: enroot_install
-short_description: See which packages of Enroot are missing, and install them
+short_description: Look for Enroot and install its missing packages
 description:
-  - Both packages of the image are kept, whatever their version, unless O(version) asks for a newer one. Nothing becomes
-    older. Where one is missing it comes in the other's version.
-  - Without O(folder) nothing is installed, and RV(downloads) says what must be downloaded first.
+  - The packages of the image are kept, whatever their version, unless O(version) asks for a newer one. Packages are
+    never downgraded. If one package is missing, it is installed in the version of the other.
+  - Without O(folder) nothing is installed, and RV(downloads) lists the files to download.
 author: hyperpod-lifecycle maintainers
 options:
   architecture:
-    description: The node's architecture, in Debian's spelling.
+    description: Architecture of the node, in Debian's spelling.
     type: str
     required: true
   checksums:
-    description: By architecture and version, the SHA-256 of each package; the first version is the default.
+    description: SHA-256 of each package, by architecture and version. The first version is the default.
     type: dict
     required: true
   version:
-    description: The version that there must be at least; empty for the image's, else the default.
+    description: Minimum version. If empty, the image's version, else the default.
     type: str
     default: ""
   disk:
-    description: Mount point of the disk for container data; empty for the root disk.
+    description: Mount point of the disk for container data. Empty for the root disk.
     type: str
     default: ""
   folder:
-    description: Where the packages have been downloaded to.
+    description: Directory of the downloaded packages.
     type: path
 attributes:
   check_mode:
@@ -47,24 +47,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 usable:
-  description: Whether Enroot is there, or can be.
+  description: Whether Enroot is installed, or can be.
   type: bool
   returned: success
 version:
-  description: The version that there will be; empty if the one that is there is kept.
+  description: Version to install. Empty if the installed one is kept.
   type: str
   returned: success
 downloads:
-  description: What is missing, each with C(file) and C(checksum).
+  description: Missing packages, each with C(file) and C(checksum).
   type: list
   elements: dict
   returned: success
 conf_is_good:
-  description: Whether C(enroot.conf) is somebody else's and has all of Enroot's data where it should be.
+  description: Whether C(enroot.conf) is managed by others and keeps all of Enroot's data on the right disk.
   type: bool
   returned: success
 note:
-  description: Why it cannot be had; empty if there is nothing to say.
+  description: Reason why Enroot is not available. Empty if it is.
   type: str
   returned: success
 """

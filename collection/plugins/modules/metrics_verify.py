@@ -1,55 +1,55 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.uri: exporters and the collector's counters are polled together until deliveries are seen.
-"""Metrics from exporters to the receiver."""
+"""Verify metrics from the exporters to the receiver."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: metrics_verify
-short_description: Prove that exporters answer and that a collector delivers
+short_description: Verify that exporters answer and a collector delivers
 description:
-  - Asks every exporter until it answers, then the collector for its own metrics until it has delivered something and
-    lost nothing meanwhile. Says which one does not, and the last words of its journal.
+  - Polls every exporter until it answers, then the collector's own metrics until it has delivered samples without
+    losing any. The error names the failed unit and has the last lines of its journal.
 author: hyperpod-lifecycle maintainers
 options:
   exporters:
-    description: The exporters to ask.
+    description: Exporters to poll.
     type: list
     elements: dict
     required: true
     options:
       unit:
-        description: The unit, without suffix.
+        description: Unit of the exporter, without suffix.
         type: str
         required: true
       url:
-        description: Where its metrics are.
+        description: URL of its metrics.
         type: str
         required: true
       metric:
-        description: Prefix of a metric to look for; RV(seen) says whether it was found.
+        description: Prefix of a metric to look for. RV(seen) has the result.
         type: str
         default: ""
   collector:
-    description: What the collector is.
+    description: Type of the collector.
     type: str
     choices: [prometheus, otel]
     required: true
   unit:
-    description: The collector's unit.
+    description: Unit of the collector.
     type: str
     required: true
   url:
-    description: Where its own metrics are.
+    description: URL of the collector's own metrics.
     type: str
     required: true
   recent_seconds:
-    description: How old the newest delivered sample may be.
+    description: Maximum age of the newest delivered sample in seconds.
     type: int
     required: true
   wait_seconds:
-    description: How long to wait, for all together.
+    description: Seconds to wait in total.
     type: int
     required: true
 attributes:
@@ -70,7 +70,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seen:
-  description: For each unit with O(exporters[].metric), whether its metrics have it.
+  description: Whether the metrics of each unit with O(exporters[].metric) include it.
   type: dict
   returned: success
 """

@@ -1,20 +1,21 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.apt: the version that the image has of one package decides those of the other three.
-"""NVIDIA's container toolkit where there is a GPU."""
+"""Install NVIDIA's container toolkit on nodes with a GPU."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nvidia_toolkit_install
-short_description: Install NVIDIA's container toolkit where there is a GPU
+short_description: Install NVIDIA's container toolkit on nodes with a GPU
 description:
-  - Its four packages in one version. The version that the image has comes before O(version), and nothing becomes older.
-  - A node without an NVIDIA device or without its driver has no use for it; RV(msg) says which.
+  - Installs its four packages in one version. The image's version takes precedence over O(version). Packages are never
+    downgraded.
+  - Does nothing on a node without an NVIDIA device or without its driver. RV(msg) names what is missing.
 author: hyperpod-lifecycle maintainers
 options:
   version:
-    description: The version where the image has none, as apt knows it.
+    description: Version to install if the image has none, as apt spells it.
     type: str
     required: true
 attributes:
@@ -23,28 +24,28 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Install the toolkit
+- name: Install NVIDIA's toolkit
   hyperpod.lifecycle.nvidia_toolkit_install:
     version: 1.18.1-1
 """
 
 RETURN = r"""
 wanted:
-  description: Whether this node has a use for it.
+  description: Whether this node needs the toolkit.
   type: bool
   returned: success
 packages:
-  description: Its packages.
+  description: Packages of the toolkit.
   type: list
   elements: str
   returned: success
 missing:
-  description: What was missing, with its version.
+  description: Packages that were missing, with their version.
   type: list
   elements: str
   returned: success
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

@@ -1,19 +1,18 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not community.general.make: what is built is loaded into srun before it takes the place of a plugin in use.
-"""Pyxis, built for the Slurm in use."""
+"""Build Pyxis for the installed Slurm."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: pyxis_build
-short_description: Build Pyxis for the Slurm in use
+short_description: Build Pyxis for the installed Slurm
 description:
-  - A plugin of the image's that this Slurm loads is kept. One that it does not load, because Slurm has changed, is
-    built anew in its place.
-  - What is built is loaded into C(srun) before it is put in place, so that no daemon meets a plugin that it cannot
-    load. The file that running jobs have open stays theirs.
-  - Without O(source) nothing is built, and RV(needed) says whether it must be.
+  - The image's plugin is kept if this Slurm loads it. If it does not, because Slurm has changed, it is rebuilt.
+  - A new plugin is loaded into C(srun) before it is installed, so that no daemon encounters a plugin that it cannot
+    load. The file that running jobs have open is not changed.
+  - Without O(source) nothing is built, and RV(needed) tells whether a build is needed.
 author: hyperpod-lifecycle maintainers
 options:
   plugstack:
@@ -21,26 +20,26 @@ options:
     type: path
     required: true
   include:
-    description: The file for the line that names the plugin, where no other does.
+    description: File for the line that loads the plugin, if no other file has it.
     type: path
     required: true
   prefix:
-    description: Where Slurm is; its headers are in C(include) there.
+    description: Directory in which Slurm is installed, with its headers in C(include).
     type: path
     required: true
   root:
-    description: Where Pyxis is put, as C(make install) has it.
+    description: Installation prefix of Pyxis, as for C(make install).
     type: path
     default: /usr/local
   checksum:
-    description: The checksum of the source; a plugin of another one is built anew.
+    description: Checksum of the source. A plugin built from another one is rebuilt.
     type: str
     required: true
   source:
-    description: The archive with the source.
+    description: Archive with the source.
     type: path
   build_seconds:
-    description: How long the build may take.
+    description: Seconds that the build may take.
     type: int
     default: 300
 attributes:
@@ -62,15 +61,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 needed:
-  description: Whether it must be built.
+  description: Whether a build is needed.
   type: bool
   returned: success
 plugin:
-  description: The plugin.
+  description: Path of the plugin.
   type: str
   returned: success
 include:
-  description: What C(plugstack.conf) must include so that the plugin is named; empty where it is named already.
+  description: File that C(plugstack.conf) must include to load the plugin. Empty if it does so already.
   type: str
   returned: success
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: which mount is a disk of this node, and whether one is still to come, is polled in one task.
-"""The one disk for all container data of a node."""
+"""Find the disk for all container data of a node."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ description:
 author: hyperpod-lifecycle maintainers
 options:
   paths:
-    description: Where disks may be mounted, the best first.
+    description: Possible mount points of disks, in order of preference.
     type: list
     elements: path
     required: true
   root_path:
-    description: The folder for container data on the root disk.
+    description: Directory for container data on the root disk.
     type: path
     required: true
   unit:
-    description: The unit that mounts the first of O(paths).
+    description: Unit that mounts the first of O(paths).
     type: str
     required: true
   wait_seconds:
-    description: How long to wait for it.
+    description: Seconds to wait for the unit.
     type: int
     default: 120
   shared_paths:
-    description: Where a shared file system may be mounted, for what all nodes may have in common.
+    description: Possible mount points of a shared file system, for data that all nodes share.
     type: list
     elements: path
     default: []
@@ -51,11 +51,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 folder:
-  description: The mount point, or O(root_path).
+  description: Mount point of the disk, or O(root_path).
   type: str
   returned: success
 root:
-  description: Whether it is the root disk.
+  description: Whether container data is on the root disk.
   type: bool
   returned: success
 shared:
@@ -63,7 +63,7 @@ shared:
   type: str
   returned: success
 note:
-  description: What there is to say in the summary; empty if there is nothing.
+  description: Note for the summary. Empty if there is none.
   type: str
   returned: success
 """

@@ -1,47 +1,47 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: slurm.conf is read as Slurm does, with what it includes, and hooks that are there decide.
-"""Which of Slurm's hooks can be had beside those that are there."""
+"""Find out which of Slurm's hooks can be added to existing ones."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_hooks_find
-short_description: Decide on Slurm's settings for metrics
+short_description: Find the Slurm settings for metrics
 description:
-  - Reads C(slurm.conf) with what it includes, and Slurm's version, and says which settings are to be added. Changes
+  - Reads C(slurm.conf) with the files that it includes, and Slurm's version, and returns the settings to add. Changes
     nothing.
-  - One script is prolog, epilog and task prolog. slurmctld sends it to the nodes together with the configuration, so
-    there is no node that lacks it, whose jobs would fail. That and more than one prolog need Slurm 24.05.
-  - A prolog that is there stays, and a task prolog that is there too; of those Slurm can have only one.
+  - One script serves as prolog, epilog and task prolog. slurmctld sends it to the nodes with the configuration, so that
+    no node lacks it, which would fail its jobs. This, and more than one prolog, require Slurm 24.05.
+  - An existing prolog is kept, and so is an existing task prolog, of which Slurm supports only one.
 author: hyperpod-lifecycle maintainers
 options:
   slurm_conf:
-    description: The file.
+    description: File to read.
     type: path
     required: true
   block:
-    description: The name of our own block in included files, which does not count.
+    description: Name of this role's block in included files, which is ignored.
     type: str
     required: true
   prefix:
-    description: Where Slurm is installed.
+    description: Directory in which Slurm is installed.
     type: path
     required: true
   script:
-    description: The script, beside O(slurm_conf).
+    description: Name of the script, in the directory of O(slurm_conf).
     type: str
     required: true
   job_dir:
-    description: The folder of files that say which jobs have which GPU.
+    description: Directory of the files that map GPUs to jobs.
     type: path
     required: true
   jobs:
-    description: Whether such files are to be written.
+    description: Whether to write these files.
     type: bool
     required: true
   tasks:
-    description: Whether the environment of tasks is to be set.
+    description: Whether to set the environment of tasks.
     type: bool
     required: true
 attributes:
@@ -63,23 +63,23 @@ EXAMPLES = r"""
 
 RETURN = r"""
 settings:
-  description: What is to be added.
+  description: Settings to add.
   type: dict
   returned: success
 native:
-  description: Whether slurmctld gives metrics by itself.
+  description: Whether slurmctld serves metrics itself.
   type: bool
   returned: success
 version:
-  description: Slurm's version.
+  description: Version of Slurm.
   type: str
   returned: success
 port:
-  description: slurmctld's port.
+  description: Port of slurmctld.
   type: int
   returned: success
 notes:
-  description: What cannot be had, and why.
+  description: Unavailable settings, with reasons.
   type: list
   elements: str
   returned: success
