@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: history moves between two databases in steps; a kill amid them loses or doubles no row.
+# No builtin: a migration between two databases has several steps; a kill in between loses or duplicates no rows.
 """Migrate accounting history from the database in slurmdbd.conf to another one."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: an image without a registry, containers as several users, and what killed runs have left would be a dozen
+# No builtin: an image without a registry, containers as several users, and cleanup after killed runs would be a dozen
 # tasks on each run.
 """Verify that a container engine works by running a container."""
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not community.mysql: it needs a Python driver on the node. The password must not be in arguments, and a server that
-# still starts is waited for.
+# Not community.mysql: it needs a Python driver on the node. This module keeps the password out of arguments and waits
+# for a server that is starting.
 """A database outside of the cluster, as slurmdbd needs it."""
 
 from __future__ import annotations

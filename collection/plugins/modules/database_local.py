@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not community.mysql: it needs a Python driver on the node. The password is read from its file and is in no argument.
+# Not community.mysql: it needs a Python driver on the node. This module keeps the password out of arguments.
 """Create Slurm's database and its user in the local MariaDB."""
 
 from __future__ import annotations

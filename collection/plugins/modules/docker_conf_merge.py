@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.template or lineinfile: both files are the image's too, what they have is merged and kept, and the
-# programs themselves must take what is written before any of it is put in place.
+# Not ansible.builtin.template or lineinfile: both files belong to the image too, so their settings are merged, and the
+# programs themselves validate the result before it is installed.
 """Merge settings into the configuration files of Docker and containerd."""
 
 from __future__ import annotations

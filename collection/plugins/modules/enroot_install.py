@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: which versions are there decides what is downloaded, and nothing may become older.
+# No builtin: the installed versions decide what is downloaded, and nothing may be downgraded.
 """Find out which of Enroot's packages are missing, and install them."""
 
 from __future__ import annotations

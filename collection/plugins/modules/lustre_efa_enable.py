@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: kernel modules, devices and the zone of the file system decide together, and none may fail a node.
+# No builtin: kernel modules, devices and the zone of the file system decide together, and no failure may fail a node.
 """Let Lustre use EFA where both sides have it."""
 
 from __future__ import annotations

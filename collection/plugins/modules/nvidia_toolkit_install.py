@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.apt: the version that the image has of one package decides those of the other three.
+# Not ansible.builtin.apt: the image's version of one package determines the versions of the other three.
 """Install NVIDIA's container toolkit on nodes with a GPU."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.dpkg_selections: that has no patterns, takes a task for each of a dozen packages, and does not
-# wait for the lock.
+# Not ansible.builtin.dpkg_selections: it has no patterns, needs a task per package, and does not wait for the
+# lock.
 """Put installed packages on hold, by pattern."""
 
 from __future__ import annotations

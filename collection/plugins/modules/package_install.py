@@ -1,8 +1,8 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.apt: one broken repository of somebody else's, or one with a new label, makes its update of the
-# lists fail; it does not wait for the lists' lock, lets needrestart restart daemons, and asks by package, so that a
-# program which the image has from elsewhere is installed twice.
+# Not ansible.builtin.apt: its update of the package lists fails if any repository is broken or has changed its label. It
+# does not wait for the lock of the lists, lets needrestart restart daemons, and looks for packages instead of programs,
+# so that a program from another source is installed twice.
 """Install the packages of missing programs."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not community.general.make: what is built is loaded into srun before it takes the place of a plugin in use.
+# Not community.general.make: a new plugin is loaded into srun before it replaces the one in use.
 """Build Pyxis for the installed Slurm."""
 
 from __future__ import annotations

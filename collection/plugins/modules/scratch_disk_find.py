@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: which mount is a disk of this node, and whether one is still to come, is polled in one task.
+# No builtin: one task polls which mount is a disk of this node and whether one is still being mounted.
 """Find the disk for all container data of a node."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: locks are tried by two processes and as Slurm's user, in a child that a hanging file server cannot
-# block.
+# No builtin: two processes try locks, also as Slurm's user, in a child process, so that a hanging file server cannot
+# block the run.
 """Verify that a directory and its locks are shared with other nodes."""
 
 from __future__ import annotations

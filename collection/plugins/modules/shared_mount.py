@@ -1,7 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.posix.mount: a server that does not answer would hang it, and what it writes would stay in fstab
-# unproven.
+# Not ansible.posix.mount: it hangs if a server does not answer, and leaves unverified entries in fstab.
 """Mount and verify a shared file system."""
 
 from __future__ import annotations

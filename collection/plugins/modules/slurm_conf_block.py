@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.blockinfile: settings that others have made are respected, lists are joined, and slurm.conf is
-# made to include the file.
+# Not ansible.builtin.blockinfile: settings outside of the block are respected, lists are joined, and an Include is added
+# to slurm.conf.
 """Settings of Slurm in a file that slurm.conf includes."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: the node's state in Slurm, the unit and the log are watched together until jobs would start.
+# No builtin: the node's state in Slurm, the unit and the log are polled together until jobs can start.
 """Wait until a Slurm daemon works, and report why it does not."""
 
 from __future__ import annotations

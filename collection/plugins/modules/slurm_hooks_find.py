@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: slurm.conf is read as Slurm does, with what it includes, and hooks that are there decide.
+# No builtin: slurm.conf is read as Slurm does, with its includes, and existing hooks decide.
 """Find out which of Slurm's hooks can be added to existing ones."""
 
 from __future__ import annotations

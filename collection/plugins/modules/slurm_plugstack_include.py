@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.lineinfile: wildcards are replaced by the files they stand for, and expanded again on each run.
+# Not ansible.builtin.lineinfile: wildcards are replaced by the matching files, and expanded again on each run.
 """List SPANK plugins individually in plugstack.conf."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: a restore refuses what would lose data, and a killed one is completed by the next.
+# No builtin: a restore that would lose data is refused, and the next run completes one that was killed.
 """Give a cluster the accounting database and the state of a backup."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.template: the command of the image's unit is kept but for its --conf-server.
+# Not ansible.builtin.template: the command of the image's unit is kept, without its --conf-server.
 """Say in a drop-in where the controllers are; the unit itself belongs to the image."""
 
 from __future__ import annotations

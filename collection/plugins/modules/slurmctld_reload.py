@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not a handler with ansible.builtin.command: a killed run forgets it. What slurmctld has can be asked, and what it has
-# read since which moment is known.
+# Not a handler with ansible.builtin.command: a killed run loses it. The running slurmctld can be asked for its settings,
+# and the time at which it last read its files is known.
 """Apply settings and changed files to the running slurmctld."""
 
 from __future__ import annotations

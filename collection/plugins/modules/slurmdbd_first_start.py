@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# No builtin: of several slurmdbd one alone may create the tables, which a lock in the database decides.
+# No builtin: only one of several slurmdbd may create the tables, which a lock in the database ensures.
 """Let one slurmdbd alone fill an empty database."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.systemd_service: it cannot tell that a unit runs with older settings, and a handler that would is
-# forgotten when a run is killed.
+# Not ansible.builtin.systemd_service: it does not detect that a unit runs with outdated settings, and a killed run
+# loses the handler that would restart it.
 """Run a daemon with its current settings."""
 
 from __future__ import annotations

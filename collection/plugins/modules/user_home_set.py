@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.user: it moves a home while processes use it, and a kill amid the copy loses files.
+# Not ansible.builtin.user: it moves a home while processes use it, and a kill during the copy loses files.
 """Put users' homes on shared storage."""
 
 from __future__ import annotations
