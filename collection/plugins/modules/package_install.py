@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.apt: its update of the package lists fails if any repository is broken or has changed its label. It
+# Not ansible.builtin.apt: its update of the package lists fails if any repository is broken or changed its label. It
 # does not wait for the lock of the lists, lets needrestart restart daemons, and looks for packages instead of programs,
 # so that a program from another source is installed twice.
 """Install the packages of missing programs."""

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not ansible.builtin.blockinfile: settings outside of the block are respected, lists are joined, and an Include is added
+# Not ansible.builtin.blockinfile: settings outside of the block are respected, lists are joined, an Include is added
 # to slurm.conf.
 """Settings of Slurm in a file that slurm.conf includes."""
 

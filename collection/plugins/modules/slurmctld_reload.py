@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Not a handler with ansible.builtin.command: a killed run loses it. The running slurmctld can be asked for its settings,
+# Not a handler with ansible.builtin.command: a killed run loses it. The running slurmctld is asked for its settings,
 # and the time at which it last read its files is known.
 """Apply settings and changed files to the running slurmctld."""
 
