@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not community.mysql: it needs a Python driver on the node. This module keeps the password out of arguments and waits
 # for a server that is starting.
-"""A database outside of the cluster, as slurmdbd needs it."""
+"""Verify access to the external database, and create it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: kernel modules, devices and the zone of the file system decide together, and no failure may fail a node.
-"""Let Lustre use EFA where both sides have it."""
+"""Configure Lustre to use EFA if both sides support it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.copy with a lookup: the password would pass through arguments and temporary files of Ansible.
-"""A password that is made on the node once and kept."""
+"""Create a random password on the node once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: database and state are copied while daemons run, and only a complete backup counts.
-"""A backup of the accounting database and of slurmctld's state."""
+"""Back up the accounting database and slurmctld's state."""
 
 from __future__ import annotations
 

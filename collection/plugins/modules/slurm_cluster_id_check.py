@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: the identity in slurmctld's state file is compared with that in the database.
-"""Compare the cluster's number in slurmctld's state with the database's."""
+"""Compare the cluster id in slurmctld's state with the database."""
 
 from __future__ import annotations
 

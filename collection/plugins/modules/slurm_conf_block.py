@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.blockinfile: settings outside of the block are respected, lists are joined, an Include is added
 # to slurm.conf.
-"""Settings of Slurm in a file that slurm.conf includes."""
+"""Manage settings in a file that slurm.conf includes."""
 
 from __future__ import annotations
 

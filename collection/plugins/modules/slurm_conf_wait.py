@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.wait_for: the agent's file is complete when it names all controllers, and what the agent manages
 # is compared over a run.
-"""Read the agent's slurm.conf, and wait until it is this cluster's."""
+"""Wait until the agent's slurm.conf names this cluster's controllers, and read it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: a restore that would lose data is refused, and the next run completes one that was killed.
-"""Give a cluster the accounting database and the state of a backup."""
+"""Restore the accounting database and slurmctld's state from a backup."""
 
 from __future__ import annotations
 

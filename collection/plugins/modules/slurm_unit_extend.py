@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Not ansible.builtin.template: the command of the image's unit is kept, without its --conf-server.
-"""Say in a drop-in where the controllers are; the unit itself belongs to the image."""
+"""Write a drop-in for the unit of a Slurm daemon. The unit itself belongs to the image."""
 
 from __future__ import annotations
 

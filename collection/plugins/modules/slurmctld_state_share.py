@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: the state moves once, under a lock of all controllers, and a kill leaves one of the two copies complete.
-"""One slurmctld state for all controllers."""
+"""Share slurmctld's state among controllers."""
 
 from __future__ import annotations
 

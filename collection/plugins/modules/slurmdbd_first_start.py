@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # No builtin: only one of several slurmdbd may create the tables, which a lock in the database ensures.
-"""Let one slurmdbd alone fill an empty database."""
+"""Create slurmdbd's tables from one slurmdbd only."""
 
 from __future__ import annotations
 
