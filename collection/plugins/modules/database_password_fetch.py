@@ -107,9 +107,7 @@ def kept(path):
         return None
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o077:
-        raise Fault(
-            f"{path} must be a regular file that only root can read: chown root {path}; chmod 600 {path}"
-        )
+        raise Fault(f"{path} must be a regular file that only root can read: chown root {path}; chmod 600 {path}")
     return read_password(path)
 
 
