@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each target installs what it needs, on Debian 12 or Ubuntu 22.04 and later, as root or with sudo.
+# Targets install their prerequisites, on Debian 12 or Ubuntu 22.04 and later, as root or with sudo.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Which plugin folders there are is read when the environment is made.
+# The editable install links the plugin directories, so a new one requires a new environment.
 READY := $(VENV)/.ready-$(words $(wildcard collection/plugins/*))
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# Where pyenv has other Pythons, tox finds them on PATH.
+# tox finds pyenv's Pythons on PATH.
 empty :=
 PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
 TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
@@ -27,7 +27,7 @@ $(READY): pyproject.toml hatch_build.py
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-lab: venv ## Set up a Slurm cluster in local containers, by on_create.sh itself
+lab: venv ## Create a Slurm cluster in local containers with on_create.sh
 	$(SUDO) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/hyperpod-lifecycle lab up
 
 lab-down: venv ## Remove the lab's containers
@@ -37,7 +37,7 @@ test: lint unit system main-path ## Run the pre-merge tests (no per-concern clus
 
 test-all: lint unit system e2e ## Run every test
 
-lint: venv ## ruff, mypy, ansible-lint, shellcheck
+lint: venv ## Run ruff, mypy, ansible-lint and shellcheck
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -46,38 +46,38 @@ lint: venv ## ruff, mypy, ansible-lint, shellcheck
 	@command -v shellcheck >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y shellcheck; }
 	shellcheck on_create.sh $$(grep -rlE '^#!/bin/(ba)?sh' --exclude='*.py' lab) collection/roles/*/files/*.sh .ci/run
 
-unit: venv ## What needs no root, on every Python from 3.10 to 3.13 that this machine has
+unit: venv ## Run the tests without root, on each installed Python (3.10 to 3.13)
 	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 4
 
-system: venv ## What needs root: on_create.sh and homes in a throwaway copy of this machine, the bundle
+system: venv ## Run the tests that need root but no lab
 	$(SUDO) $(BIN)/pytest tests/system
 
-# A file shares one cluster, so its tests stay together. Containers are processes of this machine: one file per core.
-# NO_AUTOFS=1: every node as on a kernel without autofs; otherwise one group of two of the clusters is.
+# The tests of a file share one cluster (loadfile). Two files run in parallel.
+# NO_AUTOFS=1 simulates a kernel without autofs on every node, otherwise on one group of two of the clusters.
 E2E := $(SUDO) NO_AUTOFS=$(NO_AUTOFS) $(BIN)/pytest --numprocesses 2 --dist loadfile
 
-main-path: venv ## From two files to a cluster that runs jobs, on both Debian releases, and molecule
+main-path: venv ## Test a complete cluster on both Debian releases, and run molecule
 	$(E2E) tests/e2e/test_cluster.py tests/e2e/test_bare_node.py
 
-e2e: venv ## The same, and every concern on clusters of its own
+e2e: venv ## Run all tests on clusters, including per-concern ones
 	$(E2E) tests/e2e
 
-thorough: venv ## The same, repeated, killed and waited for more; the result goes to bench/thorough.txt
+thorough: venv ## Run the long versions of these tests; writes bench/thorough.txt
 	$(SUDO) $(BIN)/python bench/thorough.py
 
-sanity: venv ## Ansible's own checks of the collection: ansible-test and galaxy-importer
+sanity: venv ## Check the collection with ansible-test and galaxy-importer
 	$(BIN)/python dev/sanity.py
 
 bench: venv ## Reproduce the README's benchmarks
 	$(SUDO) $(BIN)/python bench/run.py
 
-# Your own folder, with inventory, users and provisioning_parameters.json.
+# Directory with your inventory, users and provisioning_parameters.json.
 SITE := .
 
-bundle: venv ## The folder to upload to S3, in dist/upload; SITE=DIR takes your files from there
+bundle: venv ## Build dist/upload, the folder to upload to S3; SITE=DIR has your files
 	$(BIN)/hyperpod-lifecycle bundle dist/upload --site $(SITE)
 
-docs: venv ## Write the generated parts of the documentation
+docs: venv ## Generate settings tables, role READMEs and docs/modules.md
 	$(BIN)/python dev/generate_docs.py
 
 concern: venv ## Create the skeleton of a concern: make concern NAME=motd
@@ -87,5 +87,5 @@ concern: venv ## Create the skeleton of a concern: make concern NAME=motd
 picture: venv ## Record docs/lab.svg
 	$(SUDO) $(BIN)/python dev/record_lab.py
 
-clean: ## Remove what was built
+clean: ## Remove build artifacts and environments
 	rm -rf $(VENV) .tox .collections build dist

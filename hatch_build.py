@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put the Ansible collection where Ansible finds it without a setting: on Python's path.
+"""Install the Ansible collection on Python's path, where Ansible finds it without configuration.
 
-A wheel carries it as files, an editable install as symlinks in `.collections/`, which `dev-mode-dirs` puts on the path.
+A wheel contains its files; an editable install has symlinks in `.collections/`, which `dev-mode-dirs` adds to the path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COLLECTION = "ansible_collections/hyperpod/lifecycle"
 
 
 def pieces(root: Path) -> dict[Path, str]:
-    """Each source below the checkout and its place in the collection."""
+    """Return each source in the checkout with its path in the collection."""
     collection = root / "collection"
     places = {collection / name: name for name in ("galaxy.yml", "meta", "playbooks", "roles")}
     places |= {folder: f"plugins/{folder.name}" for folder in sorted((collection / "plugins").iterdir())}
@@ -25,10 +25,10 @@ def pieces(root: Path) -> dict[Path, str]:
 
 
 class CollectionHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Add the collection to what hatchling builds."""
+    """Adds the collection to hatchling's build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called once for a build; `version` is `standard` or `editable`."""
+        """Add files to a `standard` build, or create symlinks for an `editable` one, by `version`."""
         root = Path(self.root)
         if version != "editable":
             build_data["force_include"].update({str(source): place for source, place in pieces(root).items()})

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory from the two files that HyperPod puts on every node; `hyperpod_lifecycle.cluster` reads them."""
+"""Inventory plugin for the two JSON files on every node, which `hyperpod_lifecycle.cluster` reads."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: hyperpod
-short_description: The members of a SageMaker HyperPod Slurm cluster
+short_description: Read the nodes of a SageMaker HyperPod Slurm cluster
 description:
   - Reads C(resource_config.json) and C(provisioning_parameters.json)
     and finds this node in them by one of its own addresses.
   - The node is in the groups C(hyperpod), its node type (C(controller), C(login) or C(compute)),
     C(instance_group_*), C(partition_*) and C(instance_type_*), and has the C(hyperpod_*) variables
     that the role P(hyperpod.lifecycle.platform#role) documents.
-  - A source that cannot be read fails the run, whatever C(any_unparsed_is_failed) says.
-    A node that is configured as something it is not costs more than a run that stops.
+  - A source that cannot be read fails the run, whatever C(any_unparsed_is_failed) is set to.
 author: hyperpod-lifecycle maintainers
 options:
   plugin:
@@ -21,38 +20,38 @@ options:
     required: true
     choices: [hyperpod.lifecycle.hyperpod]
   resource_config:
-    description: Path of C(resource_config.json), which the platform writes.
+    description: Path of C(resource_config.json).
     type: path
     default: /opt/ml/config/resource_config.json
   provisioning_parameters:
     description:
       - Path of C(provisioning_parameters.json).
-      - It may be absent where the node types come from C(SlurmConfig).
+      - The file may not exist if the node types come from C(SlurmConfig).
     type: path
     default: /opt/ml/config/provisioning_parameters.json
   shared_users:
     description:
-      - The list of users, with the suffix C(.txt), C(.yaml) or C(.yml),
-        or the folder that may have it as C(shared_users.txt) or C(shared_users.yaml).
-      - Where a folder has both, the text file is read, even when it is empty.
+      - Path of the list of users, with the suffix C(.txt), C(.yaml) or C(.yml),
+        or a directory that may contain C(shared_users.txt) or C(shared_users.yaml).
+      - If a directory contains both, the text file is read, even if it is empty.
     type: path
     default: /etc/hyperpod-lifecycle
   node:
     description:
-      - The instance name of the node to describe, such as V(compute-nodes-1).
-      - Without it the node is the one that has an address of this machine.
+      - Instance name of the node to configure, such as V(compute-nodes-1).
+      - The default is the node with an address of this machine.
     type: str
   all_members:
-    description: Add every member that has an address; all but this node are reached by ssh.
+    description: Add all nodes that have an address. Nodes other than this one are reached by SSH.
     type: bool
     default: false
   connection:
-    description: How Ansible reaches this node.
+    description: Connection plugin for this node.
     type: str
     choices: [hyperpod.lifecycle.warm, local]
     default: hyperpod.lifecycle.warm
   python_interpreter:
-    description: The interpreter that runs modules on this node; the system's own has C(python3-apt).
+    description: Python interpreter that runs modules on this node. The system's has C(python3-apt).
     type: path
     default: /usr/bin/python3
   slurm_prefix:
@@ -60,23 +59,23 @@ options:
     type: path
     default: /opt/slurm
   slurm_config_dir:
-    description: The directory of C(slurm.conf). Empty for C(etc) below O(slurm_prefix).
+    description: Directory of C(slurm.conf). If empty, C(etc) in O(slurm_prefix).
     type: str
     default: ""
   slurm_user:
-    description: The user of slurmctld and slurmdbd.
+    description: User of slurmctld and slurmdbd.
     type: str
     default: slurm
   slurm_controller_port:
-    description: slurmctld's port. 0 for what Slurm's files say, else Slurm's own.
+    description: TCP port of slurmctld. If 0, the configured one, else Slurm's default.
     type: int
     default: 0
   slurm_accounting_port:
-    description: slurmdbd's port. 0 for what Slurm's files say, else Slurm's own.
+    description: TCP port of slurmdbd. If 0, the configured one, else Slurm's default.
     type: int
     default: 0
   architecture:
-    description: The nodes' architecture. Empty for that of the machine that reads this.
+    description: Architecture of the nodes. If empty, that of this machine.
     type: str
     choices: ["", amd64, arm64]
     default: ""
@@ -86,7 +85,7 @@ EXAMPLES = r"""
 # inventory/hyperpod.yml: this node, with the platform's own paths
 plugin: hyperpod.lifecycle.hyperpod
 
-# the whole cluster, for running Ansible over ssh from the controller
+# the whole cluster, to run Ansible over SSH from the controller
 # plugin: hyperpod.lifecycle.hyperpod
 # all_members: true
 """
@@ -109,7 +108,7 @@ try:
     from hyperpod_lifecycle.users import load as load_users
 except (
     ImportError
-) as error:  # told in parse: Ansible hides the failure of a plugin to load behind other plugins' warnings
+) as error:  # raised in parse: Ansible hides an import error of a plugin among other warnings
     IMPORT_ERROR: ImportError | None = error
 else:
     IMPORT_ERROR = None
@@ -121,14 +120,14 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
     NAME = "hyperpod.lifecycle.hyperpod"
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
-        """Add this node, or the whole cluster, to `inventory`; any failure ends the run."""
+        """Add this node, or the whole cluster, to `inventory`. Raises AnsibleParserError, which ends the run."""
         super().parse(inventory, loader, path, cache)
-        # Ansible would go on without hosts and report success.
+        # Otherwise Ansible would continue without hosts and succeed.
         unparsed_is_failed = C.INVENTORY_ANY_UNPARSED_IS_FAILED
         C.INVENTORY_ANY_UNPARSED_IS_FAILED = True
         if IMPORT_ERROR:
             raise AnsibleParserError(f"run Ansible with the Python that has hyperpod-lifecycle: {IMPORT_ERROR}")
-        # Ansible itself passes over a mistyped option, and would read the default files instead.
+        # Ansible ignores a mistyped option, and would read the default files.
         unknown = sorted(set(self._read_config_data(path)) - set(self.get_options()))
         if unknown:
             known = ", ".join(sorted(self.get_options()))

@@ -69,7 +69,7 @@ def test_a_url_that_cannot_be_one_is_refused_before_anything_changes(url: str) -
 
 def test_no_url_is_no_problem() -> None:
     assert not problems("")
-    with pytest.raises(AnsibleFilterError, match="names no region"):
+    with pytest.raises(AnsibleFilterError, match="no region in"):
         observability.aps_region("https://prometheus.example.com")
 
 
@@ -488,7 +488,7 @@ def test_the_exporter_starts_with_the_first_set_that_it_can_serve(tmp_path: Path
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.splitlines() == ["--address x --collectors advanced.csv", "--address x --collectors basic.csv"]
-    assert "ended with 3" in done.stderr
+    assert "exited with 3" in done.stderr
 
 
 def test_both_sets_are_fields_of_dcgm_and_have_none_twice() -> None:

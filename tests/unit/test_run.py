@@ -804,7 +804,7 @@ def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("folder", ["log", "run"])
-def test_a_full_disk_is_named_and_no_defect_of_ours(
+def test_a_full_disk_is_named_and_is_no_internal_error(
     machine: Machine, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = machine.root / folder
@@ -817,11 +817,11 @@ def test_a_full_disk_is_named_and_no_defect_of_ours(
     report = machine.apply(PLATFORM)
     assert "No space left on device" in report.summary
     assert str(path) in report.summary
-    assert "defect" not in report.summary
+    assert "a bug in" not in report.summary
     assert report.status == ("ok" if folder == "log" else "error")
 
 
-def test_a_defect_of_ours_is_an_error_with_its_traceback_in_the_log(
+def test_an_internal_error_has_its_traceback_in_the_log(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def defect(*_: Any) -> None:

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reject mistyped variables and placeholders before the first task that changes anything."""
+"""Reject unknown variables, invalid values and placeholders before the first task that changes anything."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: settings
-short_description: Check the variables of this host against the argument specs of all roles of the collection
+short_description: Check variables against the argument specs of all roles
 description:
-  - Fails with every variable that has a role's prefix and that no argument spec knows, with every placeholder,
-    with every value that is not of the type that the argument spec says, and with every requirement of a role's
-    C(meta/plan.yml) that is not met.
-  - C(hyperpod-lifecycle) has converted values such as the text V(no) before this task runs. Plain C(ansible-playbook)
-    has not, and this task refuses them.
+  - Fails if a variable with a role's prefix is not in an argument spec, if a value is a placeholder or has the wrong
+    type, or if a requirement in a role's C(meta/plan.yml) is not met. The message lists all problems.
+  - C(hyperpod-lifecycle) converts values such as the string V(no) before this task runs. Plain C(ansible-playbook)
+    does not, so this task rejects them.
 author: hyperpod-lifecycle maintainers
 """
 
@@ -26,12 +25,12 @@ ROLES = Path(__file__).parents[2] / "roles"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """The action `hyperpod.lifecycle.settings`; it takes no arguments and changes nothing."""
+    """The action `hyperpod.lifecycle.settings`. It takes no arguments and changes nothing."""
 
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Compare this host's variables with what the roles document."""
+        """Check this host's variables; the result fails with all problems."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         made = check_settings(task_vars or {}, ROLES, self._loader)
         found = [*made.problems, *made.untyped]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Releases that the role observability downloads, and parts of its units and configuration."""
+"""Filters of the role observability: releases to download, and parts of units and configuration."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ REGION = re.compile(r"^https://(?:[^/]+\.)?aps-workspaces(?:-fips)?\.([a-z0-9-]+
 
 
 def aps_region(url):
-    """The region in a remote write URL, for which requests are signed."""
+    """Return the region in a remote write URL, for which requests are signed."""
     match = REGION.match(url)
     if not match:
-        raise AnsibleFilterError(f"{url} names no region: it is not https://aps-workspaces.<region>.…")
+        raise AnsibleFilterError(f"no region in {url}: it must begin with https://aps-workspaces.<region>.")
     return match[1]
 
 
 def available(releases, architecture):
-    """The names of `releases` that have a checksum for this architecture."""
+    """Return the names of `releases` that have a checksum for this architecture."""
     return [name for name, release in releases.items() if release["checksums"].get(architecture)]
 
 
 def downloads(wanted, releases, architecture, mirror=""):
-    """For each wanted release its archive's URL and checksum, and the file names of its programs.
+    """Return URL and checksum of each wanted release's archive, and the file names of its programs.
 
-    The first version that has a checksum is taken.
+    Selects the first version with a checksum.
     """
     found = []
     for name in wanted:
@@ -54,7 +54,7 @@ def downloads(wanted, releases, architecture, mirror=""):
 
 
 def endpoints(exporters, slurmctld, kinds):
-    """Where each exporter, and slurmctld at host:port `slurmctld` for each of `kinds`, serves its metrics."""
+    """Return the endpoint of each exporter, and of slurmctld at host:port `slurmctld` for each of `kinds`."""
     found = [
         {
             "unit": exporter["unit"],
@@ -67,7 +67,7 @@ def endpoints(exporters, slurmctld, kinds):
 
 
 def mount_unit(path):
-    """The unit of a mount point, as ``systemd-escape --path --suffix=mount`` has it."""
+    """Return the unit of a mount point, as ``systemd-escape --path --suffix=mount`` does."""
     escaped = re.sub(r"[^A-Za-z0-9:_./]", lambda match: f"\\x{ord(match[0]):02x}", path.strip("/"))
     return escaped.replace("/", "-") + ".mount"
 
@@ -76,7 +76,7 @@ class FilterModule:
     """Filters of the collection."""
 
     def filters(self):
-        """By name."""
+        """Return the filters by name."""
         return {
             "aps_region": aps_region,
             "metrics_available": available,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of EFA devices, under the names that Amazon's own exporter gives them. Standard library only.
+"""Export counters of EFA devices, with the names of Amazon's own exporter. Uses the standard library only.
 
 Usage: efa_exporter.py PORT FOLDER
 """
@@ -12,24 +12,24 @@ from pathlib import Path
 
 
 def devices(folder):
-    """The RDMA devices that EFA's driver runs."""
+    """Return the RDMA devices that use the EFA driver."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return [path for path in found if (path / "device/driver").resolve().name == "efa"]
 
 
 def samples(folder):
-    """Each counter's name, device, port and value."""
+    """Yield name, device, port and value of each counter."""
     for device in devices(folder):
         for file in sorted(device.glob("ports/*/hw_counters/*")):
             try:
                 value = int(file.read_text(encoding="ascii"))
-            except (OSError, ValueError):  # lifespan is settable and no counter; a device may just go
+            except (OSError, ValueError):  # lifespan is not a counter, and a device may disappear
                 continue
             yield file.name, device.name, file.parts[-3], value
 
 
 def metrics(folder):
-    """The text that Prometheus reads: one counter after the other."""
+    """Return all counters in Prometheus' text format."""
     by_name = {}
     for name, device, port, value in samples(folder):
         by_name.setdefault(name, []).append((device, port, value))
@@ -43,13 +43,13 @@ def metrics(folder):
 
 
 def serve(port, folder):
-    """For ever, for this machine alone."""
+    """Serve metrics on 127.0.0.1 and never return."""
 
     class Handler(BaseHTTPRequestHandler):
-        """Any path is the metrics."""
+        """Answers every path with the metrics."""
 
         def do_GET(self):
-            """Reads them now."""
+            """Read the counters and send them."""
             body = metrics(folder).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -58,7 +58,7 @@ def serve(port, folder):
             self.wfile.write(body)
 
         def log_message(self, *args):
-            """Not every request is worth a line."""
+            """Do not log requests."""
 
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
