@@ -106,9 +106,7 @@ try:
     from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, Image, host_variables
     from hyperpod_lifecycle.users import User
     from hyperpod_lifecycle.users import load as load_users
-except (
-    ImportError
-) as error:  # raised in parse: Ansible hides an import error of a plugin among other warnings
+except ImportError as error:  # raised in parse: Ansible hides an import error of a plugin among other warnings
     IMPORT_ERROR: ImportError | None = error
 else:
     IMPORT_ERROR = None

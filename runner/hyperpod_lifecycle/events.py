@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's events, folded into what a report says as they arrive; none is kept."""
+"""Process Ansible's events as they arrive: concerns, tasks and reasons for the report. Events are not stored."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hyperpod_lifecycle.selection import Play
 
 HIDDEN = "its result is hidden (no_log)"
 
-#: Ansible runs these under any tag; they do not mean that a concern was selected.
+#: Actions that Ansible runs under any tag, whether the concern was selected or not.
 ALWAYS_RUN = ("ansible.builtin.validate_argument_spec", "validate_argument_spec")
 
-#: Repeats the failure of a task that was told already.
+#: This action repeats a failure that has been reported.
 VERDICT = "hyperpod.lifecycle.verdict"
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -31,10 +31,10 @@ _QUOTE = re.compile(r"(?:^|[;,.]?\s+)(journal of [^\n]*:\n.*)", re.DOTALL)
 
 _ERROR = re.compile(r"ERROR[]!:]|Failed to parse")
 
-#: Where Ansible (2.17) breaks a line within a word, such as a path with a hyphen.
+#: A line break of Ansible 2.17 within a word, such as a path with a hyphen.
 _WRAPPED = re.compile(r"(?<=\w-)\n(?=\w)")
 
-#: What Ansible wraps around the one thing to say, by version: heads, causes and excerpts of source.
+#: Parts of Ansible's messages to remove, which differ by version: prefixes, causes and source excerpts.
 _NOISE = (
     (re.compile(r"^(\[(ERROR|WARNING)\]: |ERROR! )+"), ""),
     (re.compile(r"^.*<<< caused by >>> "), ""),
@@ -45,12 +45,12 @@ _NOISE = (
     (re.compile(r" The error appears to be in '(.*?)': line (\d+).*$"), r" (\1:\2)"),
 )
 
-#: Events that carry Ansible's own words: warnings, and why it stopped before the first play.
+#: Events with messages of Ansible itself: warnings, and why it stopped before the first play.
 _WORDS = frozenset({"verbose", "warning", "system_warning", "deprecated", "error"})
 
 
 class Events:
-    """The event handler of one run. ansible-runner drops its child if a handler raises, so this one never does."""
+    """The event handler of one run. It never raises, because ansible-runner would then abandon Ansible."""
 
     def __init__(
         self,
@@ -78,31 +78,31 @@ class Events:
         self.changed_tasks: list[Task] = []
         self.failed_tasks: list[FailedTask] = []
         self.stats: Mapping[str, Any] | None = None
-        self.defect = ""  #: traceback of the first fault of our own
+        self.defect = ""  #: traceback of the first internal error
 
     def __call__(self, event: Mapping[str, Any]) -> bool:
-        """Take one event; the answer says that ansible-runner shall not store it."""
+        """Process one event; return False, so that ansible-runner does not store it."""
         try:
             self._take(event)
         except Exception:
-            # Out of here ansible-runner would drop Ansible amid a task; the run is judged by this at its end.
+            # Raising would make ansible-runner abandon Ansible during a task; `run` raises it at the end.
             self.defect = self.defect or traceback.format_exc()
         return False
 
     @property
     def where(self) -> str:
-        """Concern and task that run now."""
+        """The running concern and task."""
         return ": ".join(filter(None, (self._play.name if self._play else "", self._task)))
 
     @property
     def words(self) -> str:
-        """What Ansible itself said at the end, from its first error on."""
+        """Ansible's own last messages, from its first error on."""
         texts = list(self._words)
         first = next((i for i, text in enumerate(texts) if _ERROR.search(text)), 0)
         return tidy("\n".join(texts[first:]))
 
     def succeeded(self, node: str) -> bool:
-        """Ansible finished, on this node and no other, and nothing failed for good."""
+        """Return whether Ansible has finished for exactly this node without an unrescued failure."""
         return bool(self.stats and set(self.stats["processed"]) == {node} and not self._lost())
 
     def _lost(self) -> bool:
@@ -170,7 +170,7 @@ class Events:
             self._failed(data, self._item_reason or self._reason(data.get("res") or {}))
 
     def _runner_item_on_failed(self, data: Mapping[str, Any]) -> None:
-        """The first item of a loop that failed: the event that ends the loop says only that one did."""
+        """Record the reason of the first failed item; the event at the end of the loop does not have it."""
         self._item_reason = self._item_reason or self._reason(data.get("res") or {})
 
     def _runner_on_unreachable(self, data: Mapping[str, Any]) -> None:
@@ -205,19 +205,19 @@ class Events:
             self._progress.say(f"    {line}")
 
     def _reason(self, result: Mapping[str, Any]) -> str:
-        """Why a task failed: a line, and below it the lines of a journal."""
+        """Return why a task failed: a line, followed by the lines of a journal."""
         said, quoted = split_quote(reason(result))
         cause = "" if said == HIDDEN else causes.explain(evidence(result), self._killed if was_killed(result) else None)
         return "\n".join([": ".join(filter(None, [cause, tidy(said)])), *quoted])
 
     def _announce(self) -> None:
-        """Tell that the concern has started, unless it was told or it is off."""
+        """Report the start of the concern, once, unless it is off."""
         if not self._announced and self._play in self.concerns and self._play and self._play.status != "off":
             self._announced = True
             self._progress.say(f"{self._play.name}: started")
 
     def alive(self) -> None:
-        """Called while Ansible runs: tell that a concern has started, and after a while that its task goes on."""
+        """Report that a concern has started, and later that its task is still running; called while Ansible runs."""
         seconds = time.monotonic() - self._task_started
         if self._task and seconds > 1:
             self._announce()
@@ -246,31 +246,31 @@ class Events:
             self._progress.say(f"{self.where}: {outcome}{seconds}")
 
     def abort(self) -> None:
-        """Ansible was ended before it could give its statistics: what ran now did not finish."""
+        """Mark the running concern as failed, because Ansible was terminated before it sent its statistics."""
         if self._play in self.concerns and self._play:
             self._play.status = "failed"
             self._end_play()
 
 
 def _notes(stats: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What roles told the summary with `set_stats`: {hyperpod_notes: {<concern>: <text>}}."""
+    """Yield the notes that roles have added with `set_stats`: {hyperpod_notes: {<concern>: <text>}}."""
     notes = (stats.get("artifact_data") or {}).get("hyperpod_notes")
     if isinstance(notes, Mapping):
         yield from notes.items()
 
 
 def tidy(text: str) -> str:
-    """Ansible's words, as part of a sentence."""
+    """Return a message of Ansible on one line, without prefixes and source excerpts."""
     text = one_line(_WRAPPED.sub("", text), 10_000)
     for noise, instead in _NOISE:
         text = noise.sub(instead, text)
     text = one_line(text.strip(" ;:"), 10_000)
-    # What failed stands at the beginning, and the last words of a journal at the end.
+    # Keep the beginning, which has what failed, and the end, which has a journal's last lines.
     return text if len(text) <= 1200 else f"{text[:400]} … {text[-800:]}"
 
 
 def reason(result: Mapping[str, Any]) -> str:
-    """Why a task failed, from what its module returned; nothing of a task with `no_log`."""
+    """Return why a task failed, from its module's result; hidden for a task with `no_log`."""
     if "censored" in result or result.get("_ansible_no_log"):
         return HIDDEN
     for item in result.get("results") or ():
@@ -292,13 +292,13 @@ def reason(result: Mapping[str, Any]) -> str:
 
 
 def public(url: str) -> str:
-    """A URL without what may be secret in it: user, password, signature."""
+    """Return a URL without possible secrets: user, password, query."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def split_quote(text: str) -> tuple[str, list[str]]:
-    """What a module says, and the lines of a journal that it quotes after it."""
+    """Split a module's message into the message and the journal lines that it quotes."""
     found = _QUOTE.search(text)
     if not found:
         return text, []
@@ -306,13 +306,13 @@ def split_quote(text: str) -> tuple[str, list[str]]:
 
 
 def evidence(result: Mapping[str, Any]) -> str:
-    """All that a result says about its failure."""
+    """Return all texts of a result that may explain its failure."""
     fields = ("msg", "module_stderr", "module_stdout", "stderr", "stdout", "exception")
     return "\n".join(str(result[name]) for name in fields if result.get(name))
 
 
 def was_killed(result: Mapping[str, Any]) -> bool:
-    """Whether the module or its program may have been killed: by its status, or because it said nothing."""
+    """Return whether the module may have been killed, by its exit status or because it has no output."""
     said = str(result.get("msg") or "")
     silent = ("MODULE FAILURE", "Module result deserialization failed", "the warm interpreter ended")
     return result.get("rc") in (-9, 137) or said.startswith(silent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while a run lasts: plain lines, the log, and on a terminal one live line."""
+"""Show the progress of a run: lines on the screen and in the log, and a live line on a terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hyperpod_lifecycle.log import Log
 if TYPE_CHECKING:
     from rich.status import Status
 
-#: How long a run may say nothing before it gives a sign of life.
+#: Seconds without output after which a run reports that it is still running.
 ALIVE_SECONDS = 30.0
 
 
 class Progress:
-    """Lines for the screen and the log. A screen that went away or a full disk never ends the run."""
+    """Writes lines to the screen and the log. A closed screen or a full disk does not end the run."""
 
     def __init__(self, screen: TextIO, log: Path | None) -> None:
         self._screen: TextIO | None = screen
@@ -32,12 +32,12 @@ class Progress:
         return self._log.fault if self._log else ""
 
     def say(self, line: str) -> None:
-        """A line for both."""
+        """Write a line to screen and log."""
         self.show(line)
         self.log(line)
 
     def show(self, text: str) -> None:
-        """Text for the screen only."""
+        """Write text to the screen only."""
         self._last = time.monotonic()
         if self._screen is None:
             return
@@ -48,23 +48,23 @@ class Progress:
                 self._screen.write(f"{text}\n")
             self._screen.flush()
         except OSError:
-            # The reader went away. What is still in the buffer must not make Python's exit fail.
+            # The reader has closed the pipe. Discard the buffer, or Python's exit would fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._screen.fileno())
             self._screen = None
 
     def log(self, text: str) -> None:
-        """Text for the log only."""
+        """Write text to the log only."""
         if self._log is not None:
             self._log.write(text)
 
     def alive(self, text: str) -> None:
-        """A line for both if nothing was said for a while; a terminal has its live line."""
+        """Write a line to both if there was no output for a while, except on a terminal."""
         if time.monotonic() - self._last >= ALIVE_SECONDS:
             self._last = time.monotonic()
             (self.say if self._status is None else self.log)(text)
 
     def trace(self, text: str) -> None:
-        """A traceback: for the log, or for the screen if there is none."""
+        """Write a traceback to the log, or to the screen if there is no log."""
         self.log(text)
         if self._log is None or self._log.fault:
             self.show(text)
@@ -83,13 +83,13 @@ class Progress:
             self._status.update(Text(text))
 
     def close_live(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
     def close(self) -> None:
-        """No more lines will come."""
+        """Remove the live line and close the log."""
         self.close_live()
         if self._log is not None:
             self._log.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run leaves behind for people and programs: report.json and one sentence."""
+"""The report of a run: report.json and the last line."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STATUS: dict[int, str] = {
 }
 
 
-#: Status of a run that has not ended: it goes on, or it was killed.
+#: Status of a run that has not ended: it is still running, or it was killed.
 UNFINISHED = "unfinished"
 
-#: Characters of the last line, which people see in consoles and APIs that cut it.
+#: Maximum length of the last line, which consoles and APIs truncate.
 LINE = 400
 
 
@@ -54,7 +54,7 @@ class Concern:
 
 @dataclass(frozen=True)
 class Task:
-    """A task that changed something."""
+    """A task that has changed something."""
 
     concern: str
     task: str
@@ -98,7 +98,7 @@ class Report:
     summary: str = ""  #: the run's last line
 
     def end(self, exit_code: ExitCode, reason: str = "", remedy: str = "") -> None:
-        """Say how the run ended."""
+        """Set status, reason, remedy and the last line."""
         self.exit_code = int(exit_code)
         self.status = STATUS[exit_code]
         self.reason, self.remedy = reason, remedy
@@ -114,7 +114,7 @@ class Report:
         return self._composed()[0]
 
     def left_out(self) -> list[str]:
-        """What the sentence had to shorten or leave out, in full."""
+        """Return in full what the sentence had to shorten or omit."""
         return self._composed()[1]
 
     def _composed(self) -> tuple[str, list[str]]:
@@ -142,7 +142,7 @@ class Report:
         return shorten(line(reason, count), LINE), [*left_out, *notes[count:]]
 
     def _facts(self) -> str:
-        """What a run that has not failed has to tell."""
+        """Return the numbers for the last line of a run that has not failed."""
         if self.status == UNFINISHED:
             return f"started {self.started}"
         if self.exit_code != ExitCode.OK:
@@ -165,7 +165,7 @@ class Report:
         yield from self.notes
 
     def table(self) -> Iterable[str]:
-        """The concerns, one a line."""
+        """Yield a line for each concern."""
         width = max((len(concern.name) for concern in self.concerns), default=0)
         column = max((len(concern.status) for concern in self.concerns), default=0)
         for concern in self.concerns:
@@ -228,13 +228,13 @@ def read(path: Path) -> Report:
 
 
 def one_line(text: str, limit: int = 2000) -> str:
-    """Text from anywhere, fit for the one line that people read."""
+    """Return text on one line, shortened to `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def shorten(text: str, limit: int) -> str:
-    """What failed stands at the beginning of a text, and the last words of a journal at its end: both stay."""
+    """Shorten text in the middle: the beginning has what failed, the end a journal's last lines."""
     if len(text) <= limit:
         return text
     tail = limit * 2 // 5

@@ -33,19 +33,19 @@ from hyperpod_lifecycle.signals import InterruptedRun, Signals
 if TYPE_CHECKING:
     from hyperpod_lifecycle.cluster import Node
 
-#: How long the network may take to give this node one of the addresses in the file.
+#: Seconds to wait until this node has one of the addresses in the file.
 NETWORK_SECONDS = 120.0
 
-#: How soon a signal or the time limit ends the run.
+#: Seconds between two checks for a signal or the time limit.
 POLL_SECONDS = 0.2
 
-#: A disk that takes no more, and a file that may not be changed, are no bugs of ours.
+#: Errors of the machine, such as a full disk or an immutable file, which are not internal errors.
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for."""
+    """The options of a run."""
 
     tags: tuple[str, ...] = ()
     skip_tags: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Options:
 
     @property
     def command(self) -> str:
-        """The command line that asks for the same again."""
+        """The command line for the same run."""
         words = ["hyperpod-lifecycle", *self.request]
         if not self.request:
             pairs = [("--tags", tag) for tag in self.tags] + [("--skip-tags", tag) for tag in self.skip_tags]
@@ -84,7 +84,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Site:
-    """The playbook to run and where it is; the defaults are those of an installed package."""
+    """The playbook to run and its location; the defaults apply to an installed package."""
 
     playbook: str = SITE
     collections: Path | None = None  #: folder that holds `ansible_collections`, unless Ansible finds it by itself
@@ -92,7 +92,7 @@ class Site:
 
 
 class TimedOut(LifecycleError):
-    """The limit of --timeout has passed."""
+    """The run has exceeded --timeout."""
 
     exit_code = ExitCode.TIMEOUT
 

@@ -821,9 +821,7 @@ def test_a_full_disk_is_named_and_is_no_internal_error(
     assert report.status == ("ok" if folder == "log" else "error")
 
 
-def test_an_internal_error_has_its_traceback_in_the_log(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_has_its_traceback_in_the_log(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def defect(*_: Any) -> None:
         raise KeyError("broken")
 
