@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a run: found wherever they went, ended together, or left running on purpose.
+"""Find the processes of a run, and end them or report those left running on purpose.
 
 Ansible's workers and what they start make sessions of their own, and a killed run cannot end its children. So each
 process of a run is found in three ways: by a mark in its environment, by the systemd scope that Ansible runs in where
@@ -18,7 +18,7 @@ import signal
 import time
 from pathlib import Path
 
-#: Its value is the run's private directory, so the mark says whose lock the run held.
+#: Environment variable with the run's private directory, which identifies the run.
 MARK = "HYPERPOD_LIFECYCLE_RUN"
 
 PROC = Path("/proc")
@@ -32,12 +32,12 @@ POLL_SECONDS = 0.02
 
 
 def scope(private: Path) -> str:
-    """The systemd scope of the run with this private directory."""
+    """Return the systemd scope of the run with this private directory."""
     return f"hyperpod-lifecycle-{private.name}.scope"
 
 
 def in_scope(private: Path, path: str) -> list[str]:
-    """The words to put in front of a command so that it runs in its run's scope; none without systemd."""
+    """Return the command prefix that starts a program in the run's scope; empty without systemd."""
     program = shutil.which("systemd-run", path=path) if SYSTEMD.is_dir() else None
     return [program, "--scope", "--quiet", "--collect", f"--unit={scope(private)}", "--"] if program else []
 
@@ -74,7 +74,7 @@ def _kill(run_dir: Path, limit: float) -> list[int]:
 
 
 def left(run_dir: Path, settle: float = 2.0) -> list[str]:
-    """Command lines of what still runs `settle` seconds after Ansible's end; its own helpers have ended by then."""
+    """Return the command lines of processes that still run `settle` seconds after Ansible has ended."""
     deadline = time.monotonic() + settle
     while (found := family(run_dir)) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
@@ -82,7 +82,7 @@ def left(run_dir: Path, settle: float = 2.0) -> list[str]:
 
 
 def family(run_dir: Path) -> dict[int, int]:
-    """Processes of the runs with a private directory in `run_dir` and their descendants, each with its parent."""
+    """Return the processes, with their parents, of the runs with a private directory in `run_dir`."""
     runs = list(run_dir.glob("run-*"))
     if not runs:
         return {}
@@ -111,7 +111,7 @@ def _command(pid: int) -> str:
 
 
 def _parents() -> dict[int, int]:
-    """Each live process and its parent."""
+    """Return the parent of each live process."""
     parents: dict[int, int] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():

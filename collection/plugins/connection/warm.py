@@ -13,7 +13,7 @@ from __future__ import annotations
 DOCUMENTATION = """
 name: warm
 author: hyperpod-lifecycle maintainers
-short_description: execute on controller, with one warm interpreter
+short_description: Run modules on this machine in one warm interpreter
 description:
   - C(ansible.builtin.local), but Python modules run in forks of one process per run that has compiled and imported
     what they need.
