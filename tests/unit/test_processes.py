@@ -102,8 +102,9 @@ def test_what_does_not_end_is_named(tmp_path: Path, start: Start, monkeypatch: p
 @pytest.mark.parametrize("ends", [True, False])
 def test_sigterm_comes_first_and_sigkill_after_the_grace(tmp_path: Path, start: Start, ends: bool) -> None:
     (tmp_path / "run-a").mkdir()
-    end = f"echo cleaned >{tmp_path}/cleaned; exit" if ends else ""
-    process = start(f"trap '{end}' TERM; echo yes >{tmp_path}/ready; while sleep 0.05; do :; done", tmp_path / "run-a")
+    end = f"echo cleaned >{tmp_path}/cleaned; exit 0" if ends else ""
+    # The signal may end sleep before the shell, which must not end for that.
+    process = start(f"trap '{end}' TERM; echo yes >{tmp_path}/ready; while :; do sleep 0.05; done", tmp_path / "run-a")
     wait_for(partial(written, tmp_path / "ready"))
     assert processes.end(tmp_path, grace=30 if ends else 0.5) == []
     assert process.wait(5) == (0 if ends else -9)

@@ -144,7 +144,7 @@ class _PairReader:
     # --- node types ---
 
     def roles(self, raw: ResourceConfig, parameters: ProvisioningParameters | None) -> dict[str, Role] | None:
-        """Group name -> what it is, from the one form or from both if they agree; None if a problem stops that."""
+        """Return the role of each group, from either form or from both if they agree; None if a problem prevents it."""
         if self._unusable or self._wrong & GROUP_KEYS:
             return None
         configs = [(group.name, group.slurm_config) for group in raw.instance_groups]
@@ -216,7 +216,7 @@ class _PairReader:
                 self._leave_untyped(name, Problem(file, "worker_groups", found, remedy))
 
     def _partitions(self, workers: Sequence[WorkerGroup], names: Sequence[str]) -> dict[str, list[str]]:
-        """Group name -> its partitions; a group may be listed once for each of them."""
+        """Return the partitions of each group, which may be listed once for each of them."""
         found: dict[str, list[str]] = {}
         for index, worker in enumerate(workers):
             name = worker.instance_group_name
@@ -248,7 +248,7 @@ class _PairReader:
     def _agreed(
         self, raw: ResourceConfig, roles: dict[str, Role], also: Mapping[str, Role], *, partitions_free: bool
     ) -> dict[str, Role]:
-        """The service refuses a request with both forms; on a node they may meet, and then they must say the same."""
+        """Check that both forms agree. The service rejects requests with both, but a node may have both."""
         for index, group in enumerate(raw.instance_groups):
             if group.name not in also or group.name not in roles:
                 continue
@@ -349,7 +349,7 @@ class _PairReader:
         return next(iter(present.values()), None)
 
     def require_controller(self, groups: Sequence[Group], primary: str | None, secondary: Sequence[str]) -> None:
-        """Without an address of a controller no daemon could ever find one."""
+        """Add a problem if no controller has an address, because daemons could not reach it."""
         of_controllers = [group for group in groups if group.node_type is NodeType.CONTROLLER]
         if of_controllers and not (primary or secondary or any(i.address for g in of_controllers for i in g.instances)):
             self.problems.add(
