@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Inventory plugin for the two JSON files on every node, which `hyperpod_lifecycle.cluster` reads."""
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ description:
     C(instance_group_*), C(partition_*) and C(instance_type_*), and has the C(hyperpod_*) variables
     that the role P(hyperpod.lifecycle.platform#role) documents.
   - A source that cannot be read fails the run, whatever C(any_unparsed_is_failed) is set to.
-author: hyperpod-lifecycle maintainers
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   plugin:
     description: Marks the file as a source for this plugin.

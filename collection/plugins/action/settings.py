@@ -1,18 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Reject unknown variables, invalid values and placeholders before the first task that changes anything."""
 
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-name: settings
-short_description: Check variables against the argument specs of all roles
-description:
-  - Fails if a variable with a role's prefix is not in an argument spec, if a value is a placeholder or has the wrong
-    type, or if a requirement in a role's C(meta/plan.yml) is not met. The message lists all problems.
-  - C(hyperpod-lifecycle) converts values such as the string V(no) before this task runs. Plain C(ansible-playbook)
-    does not, so this task rejects them.
-author: hyperpod-lifecycle maintainers
-"""
 
 from pathlib import Path
 from typing import Any

@@ -1,23 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Decide whether a failed concern degrades or fails the node.
 
 The consequences, up to the exit code, are described in `hyperpod_lifecycle.errors`.
 """
 
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-name: verdict
-short_description: Decide whether a failed concern degrades or fails the node
-description:
-  - For the C(rescue) of an optional concern. Succeeds, and the node is degraded, unless O(required).
-author: hyperpod-lifecycle maintainers
-options:
-  required:
-    description: Whether a failure of the concern fails the node.
-    type: bool
-    required: true
-"""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Ansible's local connection with one warm interpreter per run.
 
 The first worker that runs a module makes a socket in the run's own temporary folder (0700) and starts the node's
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 DOCUMENTATION = """
 name: warm
-author: hyperpod-lifecycle maintainers
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 short_description: Run modules on this machine in one warm interpreter
 description:
   - C(ansible.builtin.local), but Python modules run in forks of one process per run that has compiled and imported
@@ -80,7 +82,7 @@ class ModuleCommand:
 
     @classmethod
     def parse(cls, command: str) -> ModuleCommand | None:
-        shell, _, quoted = command.partition(" -c ")
+        shell, option, quoted = command.partition(" -c ")
         words = shlex.split(quoted) if shell == "/bin/sh" else []
         if len(words) != 1:
             return None
@@ -155,7 +157,7 @@ class Connection(LocalConnection):
             for descriptor in output:
                 selector.register(descriptor, selectors.EVENT_READ)
             while selector.get_map():
-                for key, _ in selector.select():
+                for key, events in selector.select():
                     data = os.read(key.fd, 1 << 20)
                     if data:
                         output[key.fd].append(data)

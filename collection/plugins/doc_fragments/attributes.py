@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What the attributes mean; each module says how far it supports them."""
+    """What the attributes mean; each module says whether it supports them."""
 
     DOCUMENTATION = r"""
 attributes:
@@ -14,4 +14,5 @@ attributes:
     description: Can run in C(check_mode) and return whether it would change something, without changing it.
   diff_mode:
     description: Returns what it has changed, or would change, in diff mode.
+    support: none
 """

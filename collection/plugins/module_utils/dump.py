@@ -30,7 +30,7 @@ def named_in(slurmdbd_conf, local_socket):
     if host == "localhost":
         return MariaDB.local(local_socket), name
     pairs = (pair.partition("=") for pair in found.get("storageparameters", "").split(","))
-    ca = {key.upper(): value for key, _, value in pairs}.get("SSL_CA")
+    ca = {key.upper(): value for key, section, value in pairs}.get("SSL_CA")
     server = dict.fromkeys(SERVER["options"])
     server.update(host=host, port=int(found.get("storageport", 3306)), user=found.get("storageuser", "slurm"))
     server.update(tls=ca is not None, ca=ca)

@@ -64,7 +64,7 @@ def _read(reader, deadline):
     """Return the output of the child, or None if the deadline passes first."""
     parts = []
     while True:
-        ready, _, _ = select.select([reader], [], [], max(0, deadline - time.monotonic()))
+        ready = select.select([reader], [], [], max(0, deadline - time.monotonic()))[0]
         if not ready:
             return None
         part = os.read(reader, 65536)

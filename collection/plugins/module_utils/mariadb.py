@@ -121,7 +121,7 @@ class MariaDB:
             with subprocess.Popen(command, env=environment(), **pipes, **options) as holder:
                 holder.stdin.write(f"SELECT GET_LOCK({quote(name)}, {seconds});\n".encode())
                 holder.stdin.flush()
-                ready, _, _ = select.select([holder.stdout], [], [], seconds + 2 * CONNECT_SECONDS)
+                ready = select.select([holder.stdout], [], [], seconds + 2 * CONNECT_SECONDS)[0]
                 said = holder.stdout.readline().decode(errors="replace").strip() if ready else "no answer"
                 try:
                     if said == "0":

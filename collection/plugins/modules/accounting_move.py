@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: a migration between two databases has several steps; a kill in between loses or duplicates no rows.
 """Migrate accounting history from the database in slurmdbd.conf to another one."""
 
@@ -15,7 +16,11 @@ description:
     compared. Another task writes C(slurmdbd.conf) afterwards, so a run that is killed migrates again.
   - The previous content of the wanted database is dumped first. A database that has clusters that the old one does not
     have is never changed. The old database is kept.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.database
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   conf:
     description: C(slurmdbd.conf).
@@ -23,10 +28,6 @@ options:
     required: true
   settings:
     description: Wanted settings of C(slurmdbd.conf), of which C(StorageHost) and C(StorageLoc) are used.
-    type: dict
-    required: true
-  server:
-    description: Connection to the database, as for M(hyperpod.lifecycle.database_external).
     type: dict
     required: true
   socket:

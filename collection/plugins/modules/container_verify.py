@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: an image without a registry, containers as several users, and cleanup after killed runs would be a dozen
 # tasks on each run.
 """Verify that a container engine works by running a container."""
@@ -15,7 +16,10 @@ description:
   - Pyxis must be loaded by the installed Slurm. On a node that has the cluster's configuration, C(srun --help) must
     also show its options. If the controller does not include the plugin yet, RV(note) reports it.
   - The node is not changed.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   engine:
     description: Engine to verify.

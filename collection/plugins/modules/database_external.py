@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not community.mysql: it needs a Python driver on the node. This module keeps the password out of arguments and waits
 # for a server that is starting.
 """Verify access to the external database, and create it."""
@@ -14,36 +15,12 @@ description:
     privileges that slurmdbd needs. Each failure has its own message. Then creates the database if it is missing.
     Nothing else on the server is changed, and no privileges are granted.
   - With TLS, the chain of the server's certificate and the name in it are verified.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.database
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
-  server:
-    description: Connection to the server.
-    type: dict
-    required: true
-    suboptions:
-      socket:
-        description: Socket of a server on this node, used as root.
-        type: path
-      host:
-        description: Host name.
-        type: str
-      port:
-        description: TCP port.
-        type: int
-        default: 3306
-      user:
-        description: Database user.
-        type: str
-      password_file:
-        description: File with the password of the user.
-        type: path
-      tls:
-        description: Whether to require TLS.
-        type: bool
-        default: true
-      ca:
-        description: File with the CA certificates that may have signed the server's certificate.
-        type: path
   database:
     description: Name of the database.
     type: str

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not community.mysql: it needs a Python driver on the node. This module keeps the password out of arguments.
 """Create Slurm's database and its user in the local MariaDB."""
 
@@ -13,7 +14,10 @@ description:
     is sent.
   - root can log in over the socket only. Database users named root at other hosts and anonymous users are dropped.
   - The user has all privileges on the database and none on others. The data in the database is never changed.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   socket:
     description: Socket of the server.

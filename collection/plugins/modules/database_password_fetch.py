@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not a lookup: the secret goes from AWS into a file with mode 0600, and never through Ansible's arguments or facts.
 """Fetch the external database password from Secrets Manager, or check a file on the node."""
 
@@ -14,7 +15,10 @@ description:
   - Without it, O(path) is a file that an administrator has created for root only.
   - The region is that of the secret's ARN, not the cluster's. The CLI determines the partition.
   - A password that C(slurmdbd.conf) cannot hold is an error.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: File with the password.

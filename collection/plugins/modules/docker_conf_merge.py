@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.template or lineinfile: both files belong to the image too, so their settings are merged, and the
 # programs themselves validate the result before it is installed.
 """Merge settings into the configuration files of Docker and containerd."""
@@ -13,7 +14,10 @@ description:
   - Existing settings are kept, except for O(settings) and for data directories that are on another disk than O(disk).
   - A C(daemon.json) that is not a JSON object is an error before any change. New content is first checked with
     C(dockerd --validate), if available, and C(containerd config dump).
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: Docker's configuration file.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.systemd_service: a restart that would end containers must wait until they have ended.
 """Start Docker and containerd with current settings, without stopping running containers."""
 
@@ -13,7 +14,10 @@ description:
     M(hyperpod.lifecycle.unit_current).
   - While containers are running that a restart would stop or orphan, nothing is restarted, and RV(note) reports it. A
     run after they have ended restarts it.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   containerd_files:
     description: Files that containerd reads when it starts.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: the installed versions decide what is downloaded, and nothing may be downgraded.
 """Find out which of Enroot's packages are missing, and install them."""
 
@@ -12,7 +13,10 @@ description:
   - The packages of the image are kept, whatever their version, unless O(version) asks for a newer one. Packages are
     never downgraded. If one package is missing, it is installed in the version of the other.
   - Without O(folder) nothing is installed, and RV(downloads) lists the files to download.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   architecture:
     description: Architecture of the node, in Debian's spelling.

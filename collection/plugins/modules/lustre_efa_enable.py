@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: kernel modules, devices and the zone of the file system decide together, and no failure may fail a node.
 """Configure Lustre to use EFA if both sides support it."""
 
@@ -13,7 +14,10 @@ description:
     Availability Zone.
   - If a prerequisite is missing, Lustre falls back to TCP and the module reports why. It never fails.
   - Nothing is changed once Lustre is mounted, because that would disconnect it.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   dns_name:
     description: DNS names of the Lustre file systems. One that supports EFA is enough.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.uri: exporters and the collector's counters are polled together until deliveries are seen.
 """Verify metrics from the exporters to the receiver."""
 
@@ -11,14 +12,17 @@ short_description: Verify that exporters answer and a collector delivers
 description:
   - Polls every exporter until it answers, then the collector's own metrics until it has delivered samples without
     losing any. The error names the failed unit and has the last lines of its journal.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   exporters:
     description: Exporters to poll.
     type: list
     elements: dict
     required: true
-    options:
+    suboptions:
       unit:
         description: Unit of the exporter, without suffix.
         type: str

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.apt: the image's version of one package determines the versions of the other three.
 """Install NVIDIA's container toolkit on nodes with a GPU."""
 
@@ -11,8 +12,11 @@ short_description: Install NVIDIA's container toolkit on nodes with a GPU
 description:
   - Installs its four packages in one version. The image's version takes precedence over O(version). Packages are never
     downgraded.
-  - Does nothing on a node without an NVIDIA device or without its driver. RV(msg) names what is missing.
-author: hyperpod-lifecycle maintainers
+  - Does nothing on a node without an NVIDIA device or without its driver. C(msg) names what is missing.
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   version:
     description: Version to install if the image has none, as apt spells it.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.dpkg_selections: it has no patterns, needs a task per package, and does not wait for the
 # lock.
 """Put installed packages on hold, by pattern."""
@@ -13,7 +14,10 @@ description:
   - Holds every installed package whose name matches a pattern. Existing holds are kept.
   - While another process holds dpkg's lock, the module waits for up to five minutes, and then names that process in its
     error.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   name:
     description: Names of packages, as shell patterns with C(*), C(?) and C([…]).

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.apt: its update of the package lists fails if any repository is broken or changed its label. It
 # does not wait for the lock of the lists, lets needrestart restart daemons, and looks for packages instead of programs,
 # so that a program from another source is installed twice.
@@ -14,7 +15,10 @@ description:
   - Looks for programs, not packages. A program from another package, or from an earlier one of the list, counts as
     installed, and an incomplete installation is completed.
   - Packages that a killed run left unconfigured are configured first. Recommended packages are not installed.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   programs:
     description: Program names or absolute paths, each with its package, in the order of installation.

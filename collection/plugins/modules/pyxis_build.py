@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not community.general.make: a new plugin is loaded into srun before it replaces the one in use.
 """Build Pyxis for the installed Slurm."""
 
@@ -13,7 +14,10 @@ description:
   - A new plugin is loaded into C(srun) before it is installed, so that no daemon encounters a plugin that it cannot
     load. The file that running jobs have open is not changed.
   - Without O(source) nothing is built, and RV(needed) tells whether a build is needed.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   plugstack:
     description: Slurm's C(plugstack.conf) on this node.

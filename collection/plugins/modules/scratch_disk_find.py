@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: one task polls which mount is a disk of this node and whether one is still being mounted.
 """Find the disk for all container data of a node."""
 
@@ -12,7 +13,10 @@ description:
   - Finds the first of O(paths) at which a disk is mounted, or the root disk if there is none. A plain directory, a
     network file system, a file system in memory and a read-only file system are not disks.
   - If O(unit), which mounts the first path, exists, the module waits for it to finish. It changes nothing.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   paths:
     description: Possible mount points of disks, in order of preference.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.copy with a lookup: the password would pass through arguments and temporary files of Ansible.
 """Create a random password on the node once."""
 
@@ -12,7 +13,10 @@ description:
   - The file is owned by root and created with mode 0600, its directory with mode 0700. Other modules are passed the
     path, never the password.
   - An existing password is kept. Its owner and mode are corrected.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: File with the password.
@@ -49,7 +53,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils.files import ma
 def make(path, length):
     """Write the file atomically."""
     make_folder(path.parent, 0o700)
-    password = "".join(secrets.choice(ALPHABET) for _ in range(length))
+    password = "".join(secrets.choice(ALPHABET) for position in range(length))
     write_owned(path, password + "\n", os.geteuid(), os.getegid(), 0o600)
 
 

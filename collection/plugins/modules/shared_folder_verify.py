@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: two processes try locks, also as Slurm's user, in a child process, so that a hanging file server cannot
 # block the run.
 """Verify that a directory and its locks are shared with other nodes."""
@@ -13,7 +14,10 @@ description:
   - The directory must be on a mounted file system that other nodes can mount, with locks that hold on all of them,
     judged by the type and options of the mount. A file is written to disk, locked, found locked, and deleted.
   - The module changes nothing. Operations that may hang run in a child process with a time limit.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: Directory to check.

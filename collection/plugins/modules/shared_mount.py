@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.posix.mount: it hangs if a server does not answer, and leaves unverified entries in fstab.
 """Mount and verify a shared file system."""
 
@@ -20,7 +21,10 @@ description:
   - A file system that is mounted already, by the agent or by an earlier run, is only verified. Existing mounts are
     never changed or remounted, and their owner and mode are kept.
   - Operations that may hang run in a child process with a time limit.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: Mount point, an absolute path without symbolic links.

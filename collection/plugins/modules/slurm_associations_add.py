@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: accounts and users are compared with one query and added in batches; a task for each takes minutes.
 """Wait for slurmdbd, and add the cluster, its accounts and its users."""
 
@@ -11,7 +12,10 @@ short_description: Add the cluster, its accounts and its users to Slurm's accoun
 description:
   - Waits until slurmdbd listens and sacctmgr gets answers, then adds what is missing. Nothing is deleted, and accounts
     and limits that an administrator has set are kept.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   cluster:
     description: Value of C(ClusterName).

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: database and state are copied while daemons run, and only a complete backup counts.
 """Back up the accounting database and slurmctld's state."""
 
@@ -12,7 +13,10 @@ description:
   - Writes a directory below O(dest), named after the cluster and the time, while Slurm keeps running. The files are
     read back before the backup is complete. A run that is killed leaves no backup.
   - The database is accessed as slurmdbd accesses it, so it may be an external database.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   dest:
     description: Directory, or an S3 prefix such as C(s3://bucket/backups), to which the C(aws) command copies.

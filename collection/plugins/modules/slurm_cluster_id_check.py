@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: the identity in slurmctld's state file is compared with that in the database.
 """Compare the cluster id in slurmctld's state with the database."""
 
@@ -11,7 +12,11 @@ short_description: Compare the cluster id in slurmctld's state with the accounti
 description:
   - slurmctld refuses to start with CLUSTER ID MISMATCH if the cluster id in its state differs from the database, which
     happens if it ran before accounting was set up. The module detects this beforehand and describes the remedy.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.database
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   slurm_conf:
     description: File with C(ClusterName) and C(StateSaveLocation).
@@ -20,12 +25,6 @@ options:
   database:
     description: Name of the accounting database.
     type: str
-    required: true
-  server:
-    description:
-      - Connection to the database, as for M(hyperpod.lifecycle.database_external), or only C(socket) for a database on
-        this node.
-    type: dict
     required: true
 attributes:
   check_mode:

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.blockinfile: settings outside of the block are respected, lists are joined, an Include is added
 # to slurm.conf.
 """Manage settings in a file that slurm.conf includes."""
@@ -16,7 +17,10 @@ description:
   - Settings that C(slurm.conf) itself has take precedence. RV(note) lists those with another value.
   - The only change to C(slurm.conf) is an C(Include) line if it is missing. The module first verifies that the line
     does not change what the agent manages.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: Included file, in the directory of C(slurm.conf).

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.wait_for: the agent's file is complete when it names all controllers, and what the agent manages
 # is compared over a run.
 """Wait until the agent's slurm.conf names this cluster's controllers, and read it."""
@@ -13,7 +14,10 @@ description:
   - The HyperPod agent writes C(slurm.conf). Slurm must not start until it names the controllers of this cluster.
   - Addresses are compared as a whole, so C(10.0.0.1) does not match C(10.0.0.10).
   - With O(unchanged_since) the module fails if a parameter that the agent manages differs from an earlier reading.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: C(slurm.conf) to read.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: the node's state in Slurm, the unit and the log are polled together until jobs can start.
 """Wait until a Slurm daemon works, and report why it does not."""
 
@@ -15,7 +16,10 @@ description:
     backup controller waits for the primary's state. systemd and the daemon keep trying, and the module succeeds with a
     RV(note).
   - Everything else is a fault. The message has the last lines of the daemon's journal and log.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   daemon:
     description: Unit of the daemon, without suffix.

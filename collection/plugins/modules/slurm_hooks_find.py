@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: slurm.conf is read as Slurm does, with its includes, and existing hooks decide.
 """Find out which of Slurm's hooks can be added to existing ones."""
 
@@ -14,7 +15,10 @@ description:
   - One script serves as prolog, epilog and task prolog. slurmctld sends it to the nodes with the configuration, so that
     no node lacks it, which would fail its jobs. This, and more than one prolog, require Slurm 24.05.
   - An existing prolog is kept, and so is an existing task prolog, of which Slurm supports only one.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   slurm_conf:
     description: File to read.

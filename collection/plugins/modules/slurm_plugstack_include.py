@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.lineinfile: wildcards are replaced by the matching files, and expanded again on each run.
 """List SPANK plugins individually in plugstack.conf."""
 
@@ -12,7 +13,10 @@ description:
   - Configless nodes receive C(plugstack.conf) but not the directory that it includes, so a wildcard there matches
     nothing. Each wildcard include is replaced by the files that match it.
   - The wildcard is kept as a comment and expanded again on each run.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: C(plugstack.conf). If it is missing and O(include) is empty, nothing is done.

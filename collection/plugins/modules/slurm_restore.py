@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: a restore that would lose data is refused, and the next run completes one that was killed.
 """Restore the accounting database and slurmctld's state from a backup."""
 
@@ -13,7 +14,10 @@ description:
     restored if the database does not accept the backup. Slurm's daemons are stopped during the restore. Running jobs
     continue.
   - A run that is killed must be run again. It starts fresh.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   source:
     description:

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.template: the command of the image's unit is kept, without its --conf-server.
 """Write a drop-in for the unit of a Slurm daemon. The unit itself belongs to the image."""
 
@@ -12,7 +13,10 @@ description:
   - The drop-in starts munge first, restarts the daemon when it exits, and passes a configless daemon its controllers.
   - The unit itself is never edited. Its C(ExecStart) is kept, without a C(--conf-server) that other scripts have added,
     so that a changed controller address takes effect.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   daemon:
     description: Unit, without suffix.

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not a handler with ansible.builtin.command: a killed run loses it. The running slurmctld is asked for its settings,
 # and the time at which it last read its files is known.
 """Apply settings and changed files to the running slurmctld."""
@@ -17,7 +18,10 @@ description:
   - With O(files), it is told to read its configuration and send it to the nodes if one of the files is newer than its
     process and than the last run of this module that did so. A run that is killed in between leaves this to the next
     one.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: File that C(slurm.conf) includes, with O(block).

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: the state moves once, under a lock of all controllers, and a kill leaves one of the two copies complete.
 """Share slurmctld's state among controllers."""
 
@@ -15,7 +16,10 @@ description:
     shared directory. A run may be killed at any time, and the next one completes it.
   - State of another cluster is never taken over or abandoned silently, nor is this node's own state if shared state
     exists. Both are errors before any change unless a setting resolves them. Nothing is deleted.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   slurm_conf:
     description: File that may set C(StateSaveLocation).

@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.template: the password goes from its file into the configuration and never through Ansible.
 """Write slurmdbd.conf, which holds a password."""
 
@@ -9,7 +10,10 @@ DOCUMENTATION = r"""
 module: slurmdbd_conf_write
 short_description: Write slurmdbd.conf
 description: The file is owned by the Slurm user and created with mode 0600. A diff does not show the password.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   path:
     description: File to write.

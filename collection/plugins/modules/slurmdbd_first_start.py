@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # No builtin: only one of several slurmdbd may create the tables, which a lock in the database ensures.
 """Create slurmdbd's tables from one slurmdbd only."""
 
@@ -15,12 +16,12 @@ description:
     is released when the module ends, however it ends. Otherwise nothing is done.
   - A standby slurmdbd creates no tables, and does not start without them. With O(stands_by) the module waits for
     another slurmdbd to create them.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.database
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
-  server:
-    description: Connection to the database, as for M(hyperpod.lifecycle.database_external).
-    type: dict
-    required: true
   database:
     description: Name of the database.
     type: str

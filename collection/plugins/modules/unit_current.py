@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.systemd_service: it does not detect that a unit runs with outdated settings, and a killed run
 # loses the handler that would restart it.
 """Run a daemon with its current settings."""
@@ -13,7 +14,10 @@ description:
   - Enables and starts a unit. Restarts it if one of O(files) is newer than its process.
   - Unlike a notified handler, this works across runs that are killed.
   - If it does not start, the message has the last lines of its journal.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   name:
     description: Unit. Without suffix, a service.

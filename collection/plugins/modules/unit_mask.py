@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.systemd_service: systemctl refuses to mask a unit in /etc/systemd/system, where the image has
 # Slurm's.
 """Mask systemd units, including those whose file is in /etc."""
@@ -14,7 +15,10 @@ description:
     This module first moves such a file to C(/usr/local/lib/systemd/system), which systemd reads with lower priority,
     so that C(systemctl unmask) restores the unit.
   - A running unit that is masked is stopped.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   name:
     description: Services, without suffix. Services that do not exist are masked too.

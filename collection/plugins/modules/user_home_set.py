@@ -1,5 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # Not ansible.builtin.user: it moves a home while processes use it, and a kill during the copy loses files.
 """Put users' homes on shared storage."""
 
@@ -21,7 +22,10 @@ description:
     them.
   - If the old home is not on the node's own disk, only C(.ssh) is copied.
   - If root is squashed, everything is done as the user.
-author: hyperpod-lifecycle maintainers
+extends_documentation_fragment:
+  - hyperpod.lifecycle.attributes
+author:
+  - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
   root:
     description: Directory of the homes that O(users) does not name. If empty, those stay where they are.

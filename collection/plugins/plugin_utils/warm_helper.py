@@ -291,7 +291,7 @@ def serve(listener: socket.socket, run_pidfd: int) -> Request:
                     elif not module.kill_at:
                         abandon(module)
             elif descriptor == listener.fileno():
-                connection, _ = listener.accept()
+                connection = listener.accept()[0]
                 modules[connection.fileno()] = Module(connection)
                 poll.register(connection.fileno(), select.POLLIN)
             elif descriptor in modules:
@@ -344,7 +344,7 @@ def reap(module: Module, forget: Callable[[Module], None]) -> None:
 
 def receive_descriptors(connection: socket.socket) -> list[int]:
     """[request, stdout, stderr]; empty when the worker went away."""
-    _data, ancillary, _, _ = connection.recvmsg(1, socket.CMSG_SPACE(3 * 4))
+    ancillary = connection.recvmsg(1, socket.CMSG_SPACE(3 * 4))[1]
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             return list(struct.unpack("=3i", content))
