@@ -74,7 +74,11 @@ def summary(text: str) -> str:
 
 def reason(text: str) -> str:
     """The first comment of a module, after the licence."""
-    lines = re.split(r"^# SPDX-[^\n]*\n", text, maxsplit=1, flags=re.MULTILINE)[1].split('"""')[0].splitlines()
+    lines = (
+        re.split(r"^# (?:SPDX|GNU)-?[^\n]*\n(?!# GNU)", text, maxsplit=1, flags=re.MULTILINE)[1]
+        .split('"""')[0]
+        .splitlines()
+    )
     return paragraph(" ".join(line.removeprefix("#").strip() for line in lines))
 
 
@@ -109,11 +113,8 @@ hyperpod-lifecycle apply --tags {role}
 
 def table(role: str) -> str:
     """A role's settings as a Markdown table."""
-    defaults = (
-        yaml.safe_load((ROLES / role / "defaults/main.yml").read_text()) if (ROLES / role / "defaults").exists() else {}
-    )
     rows = [
-        f"| `{name}` | {kind(option)} | {default(name, option, defaults)} | {describe(option)} |"
+        f"| `{name}` | {kind(option)} | {default(option)} | {describe(option)} |"
         for name, option in entry_point(role)["options"].items()
     ]
     return "\n".join(["| Setting | Type | Default | Meaning |", "|---|---|---|---|", *rows, ""])
@@ -140,11 +141,11 @@ def kind(option: Mapping[str, Any]) -> str:
     return f"{name}: {choices}" if choices else name
 
 
-def default(name: str, option: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+def default(option: Mapping[str, Any]) -> str:
     """The default of an option: short ones as they are, computed and long ones in words."""
-    if name not in defaults:
+    if "default" not in option:
         return "required" if option.get("required") else "none"
-    value = defaults[name]
+    value = option["default"]
     if value in ("", [], {}, None):
         return "none"
     text = value.strip() if isinstance(value, str) else json.dumps(value)

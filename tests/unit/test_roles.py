@@ -50,9 +50,20 @@ def texts(role: Path, *folders: str) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)
-def test_defaults_are_the_options_that_are_not_required(role: Path) -> None:
-    optional = {name for name, option in options(role).items() if not option.get("required")}
-    assert set(read(role / "defaults/main.yml") or {}) == optional
+def test_defaults_are_those_of_the_argument_spec(role: Path) -> None:
+    """`ansible-doc -t role` shows the spec, roles use the defaults."""
+    optional = {name: option["default"] for name, option in options(role).items() if not option.get("required")}
+    assert (read(role / "defaults/main.yml") or {}) == optional
+
+
+@pytest.mark.parametrize("role", ROLES, ids=NAMES)
+def test_every_default_has_a_comment(role: Path) -> None:
+    path = role / "defaults/main.yml"
+    before = ""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        if re.match(r"\w+:", line):
+            assert before.startswith("# "), line
+        before = line
 
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)

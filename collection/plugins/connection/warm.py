@@ -82,7 +82,7 @@ class ModuleCommand:
 
     @classmethod
     def parse(cls, command: str) -> ModuleCommand | None:
-        shell, option, quoted = command.partition(" -c ")
+        shell, _option, quoted = command.partition(" -c ")
         words = shlex.split(quoted) if shell == "/bin/sh" else []
         if len(words) != 1:
             return None
@@ -157,7 +157,7 @@ class Connection(LocalConnection):
             for descriptor in output:
                 selector.register(descriptor, selectors.EVENT_READ)
             while selector.get_map():
-                for key, events in selector.select():
+                for key, _events in selector.select():
                     data = os.read(key.fd, 1 << 20)
                     if data:
                         output[key.fd].append(data)

@@ -432,7 +432,7 @@ class Home:
 
     def _copy_among_others(self):
         """Retry, because a file that another node replaces may be missing for a moment."""
-        for attempt in range(ATTEMPTS - 1):
+        for _attempt in range(ATTEMPTS - 1):
             try:
                 return self._step(self._copy, passed=(errno.ENOENT, errno.ESTALE))
             except OSError:

@@ -45,7 +45,7 @@ def parse(mountinfo):
     """Parse ``/proc/self/mountinfo``."""
     mounts = []
     for line in filter(None, mountinfo.split("\n")):
-        left, separator, right = line.partition(" - ")
+        left, _separator, right = line.partition(" - ")
         identity, parent, _device, root, path, *_rest = left.split(" ")
         kind, source, *options = map(unescape, right.split(" "))
         mounts.append(

@@ -80,7 +80,7 @@ def hostlist(expression):
             continue
         head, tail = part[: bracket.start()], part[bracket.end() :]
         for item in bracket.group(1).split(","):
-            first, hyphen, last = item.partition("-")
+            first, _hyphen, last = item.partition("-")
             if last.isdigit() and first.isdigit():
                 numbers = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
             else:
