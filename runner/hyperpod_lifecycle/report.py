@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ UNFINISHED = "unfinished"
 
 #: Maximum length of the last line, which consoles and APIs truncate.
 LINE = 400
+
+_RUN_AGAIN = re.compile(r",? then run again: hyperpod-lifecycle apply(?: --tags \w+)?")
 
 
 @dataclass(eq=False)
@@ -136,10 +139,16 @@ class Report:
         room = LINE - len(line("", 0)) - 2
         if len(reason) > room:
             left_out.insert(0, reason)
-            reason = shorten(reason, max(room, 40))
+            reason = shorten(self._brief(reason), max(room, 40))
         fitting = [count for count in range(len(notes) + 1) if len(line(reason, count)) <= LINE]
         count = fitting[-1] if fitting else 0
         return shorten(line(reason, count), LINE), [*left_out, *notes[count:]]
+
+    def _brief(self, reason: str) -> str:
+        """Return a reason without the task's name and without its own call to run again, for the sake of the cause."""
+        for task in self.failed_tasks:
+            reason = reason.replace(f"{task.concern}: {task.task}: ", f"{task.concern}: ")
+        return _RUN_AGAIN.sub("", reason)
 
     def _facts(self) -> str:
         """Return the numbers for the last line of a run that has not failed."""

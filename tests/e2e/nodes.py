@@ -86,10 +86,11 @@ def applied(lab: Lab, node: str, *words: str, tags: str = "") -> int:
 
 
 def refused(lab: Lab, node: str, *words: str, tags: str = "") -> str:
-    """The last line of a run in which a concern must fail."""
+    """Everything that a run says in which a concern must fail."""
     done = apply(lab, node, *words, tags=tags)
     assert done.returncode == 4, done.stdout + done.stderr
-    return last_line(done)
+    assert "failed: " in last_line(done)
+    return done.stdout + done.stderr
 
 
 def killed(lab: Lab, node: str, tags: str, at: str = "", after: float = 0, changes: int = 1) -> tuple[int, list[str]]:

@@ -140,7 +140,7 @@ def test_the_watch_sees_what_it_is_for(lab: Lab) -> None:
     [
         ("true", "true", "warm"),
         # A module that has the password in hand fails with a traceback; the client fails and says all it was told.
-        (f"mkdir {ETC}/slurmdbd.conf.$(hostname).new", f"rmdir {ETC}/slurmdbd.conf.$(hostname).new", "local"),
+        (f"mkdir {ETC}/.slurmdbd.conf.$(hostname).new", f"rmdir {ETC}/.slurmdbd.conf.$(hostname).new", "local"),
         (
             "printf '#!/bin/sh\\ncat >&2; exit 1\\n' >/usr/local/sbin/mariadb; chmod 755 /usr/local/sbin/mariadb",
             "rm /usr/local/sbin/mariadb",

@@ -108,6 +108,21 @@ def test_the_last_line_has_at_most_400_characters_and_what_it_leaves_out_is_know
     assert len(made.left_out()) + line.count("note ") == 9
 
 
+def test_the_last_line_keeps_the_cause_before_a_tasks_name_and_a_second_call_to_run_again() -> None:
+    made = sample()
+    again = "hyperpod-lifecycle apply --tags fsx"
+    where = "/home: fs-87654321e90d01abc.fsx.us-west-2.amazonaws.com:/fsx cannot be used after 20 s"
+    why = f"{where}: writing to it: Read-only file system; check the mount options, then run again: {again}"
+    task = FailedTask("fsx", "Mount file systems and wait until they can be written", "main.yml:1", why)
+    made.failed_tasks = [task]
+    log = "/var/log/provision/ansible.log"
+    made.end(ExitCode.FAILED, str(task), f"fix the cause (log: {log}), then run it again: {again} --tags homes")
+    line = made.sentence()
+    assert len(line) <= 400
+    assert f"fsx: {where}: writing to it: Read-only file system; check the mount options; " in line
+    assert str(task) in made.left_out()
+
+
 def test_a_command_that_is_too_long_for_the_last_line_stays_whole_above_it() -> None:
     made = sample()
     made.concerns.pop()
