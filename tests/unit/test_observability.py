@@ -60,6 +60,9 @@ def test_requests_are_signed_for_the_region_in_the_url(host: str, region: str) -
         "https://prometheus.example.com/api/v1/remote_write",
         "https://aps-workspaces.amazonaws.com.example/../x",
         "https://user:pass@aps-workspaces.us-west-2.amazonaws.com/" + WORKSPACE,
+        "https://aps-workspaces.us-west-2.amazonaws.com/workspaces/WORKSPACE_ID/api/v1/remote_write",
+        "https://aps-workspaces.us-west-2.amazonaws.com/workspaces/ws-XXXXXXXX/api/v1/remote_write",
+        "https://aps-workspaces.us-west-2.amazonaws.com/workspaces/ws-********/api/v1/remote_write",
     ],
 )
 def test_a_url_that_cannot_be_one_is_refused_before_anything_changes(url: str) -> None:
