@@ -83,15 +83,16 @@ def test_what_roles_would_find_out_on_the_node(
         "brain-1",
         tmp_path,
         fsx_more_file_systems=[twice],
-        accounting_slurmdbd_settings={"StoragePass": "x"},
+        accounting_slurmdbd_settings={"StoragePass": "x", "DebugLevel": "debug2"},
     )
     keys = {
         "slurm_configurations.slurm_database_endpoint": "2 controllers, and no external database",
-        "accounting_slurmdbd_settings": "StoragePass",
+        "accounting_slurmdbd_settings": "the database's password",
         "slurm_configurations.slurm_shared_directory": "2 controllers need a folder",
         "fsx_more_file_systems": "two file systems are to be mounted at one path",
     }
     assert {problem.key for problem in found} == set(keys)
+    assert len(found) == len(keys) + 1, "both of slurmdbd's settings"
     assert all(keys[problem.key] in problem.found for problem in found)
     of_settings = {problem.key for problem in found if problem.file.endswith("group_vars/all.yml")}
     assert of_settings == set(keys) - {key for key in keys if key.startswith("slurm_")}
