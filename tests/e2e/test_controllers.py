@@ -292,7 +292,7 @@ def test_an_older_clusters_state_is_refused_until_somebody_decides(lab: Lab) -> 
 
 def test_without_a_shared_folder_nothing_is_changed(lab: Lab) -> None:
     before = bash(lab, BACKUP, STATE)
-    for folder, reason in ((None, "2 controllers need a folder"), ("/srv", "/srv is on no file system")):
+    for folder, reason in ((None, "2 controllers need a directory"), ("/srv", "/srv is on no file system")):
         given = json.loads(json.dumps(TWO))
         given["slurm_configurations"]["slurm_shared_directory"] = folder
         lab.put(BACKUP, json.dumps(given).encode(), "/root/parameters.json")

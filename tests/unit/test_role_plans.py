@@ -88,7 +88,7 @@ def test_what_roles_would_find_out_on_the_node(
     keys = {
         "slurm_configurations.slurm_database_endpoint": "2 controllers, and no external database",
         "accounting_slurmdbd_settings": "the database's password",
-        "slurm_configurations.slurm_shared_directory": "2 controllers need a folder",
+        "slurm_configurations.slurm_shared_directory": "2 controllers need a directory",
         "fsx_more_file_systems": "two file systems are to be mounted at one path",
     }
     assert {problem.key for problem in found} == set(keys)
