@@ -47,7 +47,7 @@ lint: venv ## Run ruff, mypy, ansible-lint and shellcheck
 	shellcheck on_create.sh $$(grep -rlE '^#!/bin/(ba)?sh' --exclude='*.py' lab) collection/roles/*/files/*.sh .ci/run
 
 unit: venv ## Run the tests without root, on each installed Python (3.10 to 3.13)
-	PATH=$(TOX_PATH) $(BIN)/tox run-parallel --parallel 4
+	PATH="$(TOX_PATH)" $(BIN)/tox run-parallel --parallel 4
 
 system: venv ## Run the tests that need root but no lab
 	$(SUDO) $(BIN)/pytest tests/system

@@ -461,6 +461,10 @@ main() {
     run process env "${hide[@]}" HOME=/root LANG=C.UTF-8 PATH="$path" HYPERPOD_LIFECYCLE_LOCK=9 \
         "$env/bin/hyperpod-lifecycle" apply "${arguments[@]}" "$@"
     exec 9>&-
+    # Python may have had no time yet to take a signal.
+    if [[ -n $stopped_by ]] && ((status == 128 + $(kill -l "$stopped_by"))); then
+        stop_if_signalled
+    fi
     ((status <= 128 || status == 130)) || # 130 is its own, with its own last line
         say "hyperpod-lifecycle was killed by SIG$(kill -l "$status"): look for the reason in journalctl -k, then run on_create.sh again"
     exit "$status"

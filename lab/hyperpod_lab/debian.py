@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
-ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
 def package(name: str, version: str, files: Mapping[str, bytes], architecture: str = "all", **fields: str) -> bytes:

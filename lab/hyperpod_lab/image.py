@@ -65,7 +65,7 @@ def sources(targets: str, release: str, mirror: str | None) -> list[str]:
     """
     archive, security = mirror, None
     if mirror is None:
-        found = {(origin, label): uri for uri, origin, label in (line.split("|") for line in targets.split())}
+        found = {(origin, label): uri for uri, origin, label in (line.split("|", 2) for line in targets.splitlines())}
         archive, security = found.get(("Debian", "Debian")), found.get(("Debian", "Debian-Security"))
     if archive is None:
         return []

@@ -20,6 +20,7 @@ def build(shape: Shape, dest: Path, say: Callable[[str], object]) -> Path:
 
     If all settings of the inventory are commented out, it gets the lab's own.
     """
+    shutil.rmtree(dest, ignore_errors=True)  # a bundle keeps what is not its own, such as an earlier lab's settings
     folder = bundle.build(dest, [shape.release.python], platform.machine(), say=say)
     settings = folder / "inventory/group_vars"
     if not any(_sets_something(path) for path in settings.glob("**/[!.]*") if path.is_file()):

@@ -166,7 +166,11 @@ def wheels(
         say(f"downloading the wheels for Python {python} on {machine}")
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            _complete_download(requirements, python, machine, Path(scratch)).rename(kept)
+            try:
+                _complete_download(requirements, python, machine, Path(scratch)).rename(kept)
+            except OSError:  # another build has just put the same wheels there
+                if not kept.is_dir():
+                    raise
     return sorted(kept.iterdir())
 
 

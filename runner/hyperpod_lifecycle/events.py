@@ -204,6 +204,10 @@ class Events:
         for line in quoted:
             self._progress.say(f"    {line}")
 
+    def cause(self, killed: bool) -> str:
+        """Return why Ansible itself stopped, in one sentence, or an empty string; `killed`: it has no exit status."""
+        return causes.explain(self.words, self._killed if killed else None)
+
     def _reason(self, result: Mapping[str, Any]) -> str:
         """Return why a task failed: a line, followed by the lines of a journal."""
         said, quoted = split_quote(reason(result))

@@ -29,7 +29,8 @@ def parse(words: Iterable[str], options: Declared) -> dict[str, Any]:
             raise InputError([Problem("-e", name, "read-only: set by HyperPod's files", "leave it out")])
         try:
             found[name] = _value(text, options.get(name))
-        except (yaml.YAMLError, ValueError, RecursionError):  # such as 2026-13-45, which looks like a date
+        except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            # Such as 2026-13-45, which looks like a date; PyYAML raises all of these.
             raise InputError([Problem("-e", name, "invalid YAML", "quote the value")]) from None
     return found
 

@@ -71,6 +71,7 @@ class Options:
             pairs = [("--tags", tag) for tag in self.tags] + [("--skip-tags", tag) for tag in self.skip_tags]
             for name in ("resource_config", "provisioning_parameters", "inventory", "connection"):
                 value = getattr(self, name)
+                value = value.absolute() if isinstance(value, Path) else value
                 pairs += [(f"--{name.replace('_', '-')}", str(value))] if value is not None else []
             for name, default in (("timeout", Options.timeout), ("lock_wait", Options.lock_wait)):
                 value = getattr(self, name)
@@ -394,7 +395,8 @@ class _Run:
                 code = runner.rc
             except pexpect.TIMEOUT:  # Ansible has ended, and a process that it started keeps its terminal open
                 code = 0 if events.stats else 1
-        self._ansible_ended = not runner.canceled
+        # Killed, it has no exit status, and its workers may be amid a task.
+        self._ansible_ended = not runner.canceled and code is not None
         self._judge(runner.canceled, code, events, node, Answer.read(answer))
 
     def _packed(self) -> str:
@@ -402,7 +404,7 @@ class _Run:
         packed = self.paths.run_dir / "modules"
         return str(packed) if packed.exists() or not self.options.check else ""
 
-    def _judge(self, cancelled: bool, code: int, events: Events, node: Node, answer: Answer | None) -> None:
+    def _judge(self, cancelled: bool, code: int | None, events: Events, node: Node, answer: Answer | None) -> None:
         """Success is what Ansible's statistics say of this node, not its exit code alone."""
         if cancelled:
             where = events.where or "before the first task"
@@ -420,8 +422,8 @@ class _Run:
             raise InputError(answer.problems)
         if events.stats is None:
             full = causes.is_full(self.paths.run_dir)  # then ansible-runner loses events without a word
-            cause = f"no space left on {self.paths.run_dir}" if full else causes.explain(events.words)
-            words = events.words or f"ended with code {code}"
+            cause = f"no space left on {self.paths.run_dir}" if full else events.cause(killed=code is None)
+            words = events.words or ("it was killed" if code is None else f"it ended with code {code}")
             raise ConcernFailed(": ".join(filter(None, [events.where or "Ansible", cause, words])))
         if events.failed_tasks:
             failed = events.failed_tasks[-1]

@@ -26,7 +26,8 @@ def variable_files(inventory: Path) -> list[Path]:
     folders = (inventory / name for name in VARIABLE_FOLDERS)
     named = (inventory / folder.readlink() if folder.is_symlink() else folder for folder in folders)
     found = (path for folder in named for path in sorted(folder.rglob("*")))
-    return [path for path in found if path.is_file() and path.suffix in ("", ".yml", ".yaml", ".json")]
+    visible = (path for path in found if not path.name.startswith("."))  # Ansible ignores hidden files
+    return [path for path in visible if path.is_file() and path.suffix in ("", ".yml", ".yaml", ".json")]
 
 
 def origin(name: str, variables: Mapping[str, Any]) -> str:
@@ -77,7 +78,7 @@ def _node_problems(path: Path, node: Any, seen: set[int]) -> Iterator[Problem]:
     if isinstance(node, yaml.ScalarNode) and node.tag.startswith(_YAML_TAG):
         try:
             yaml.SafeLoader("").construct_object(node)
-        except (ValueError, OverflowError, yaml.YAMLError):
+        except (ValueError, OverflowError, LookupError, AttributeError, yaml.YAMLError):
             kind = node.tag.removeprefix(_YAML_TAG)
             yield Problem(str(path), where, f"{node.value} is an invalid {kind}", "quote it if it is a string")
     elif isinstance(node, yaml.SequenceNode):

@@ -18,6 +18,7 @@ from hyperpod_lifecycle.cluster import load
 from hyperpod_lifecycle.errors import InputError
 from hyperpod_lifecycle.in_ansible.answer import check_settings
 from hyperpod_lifecycle.paths import Paths
+from hyperpod_lifecycle.variable_files import variable_files
 
 PLUGIN = "plugin: hyperpod.lifecycle.hyperpod\n"
 
@@ -146,6 +147,18 @@ def test_an_instance_with_the_name_of_a_group_is_an_error(tmp_path: Path, name: 
 @pytest.mark.parametrize("text", ["", "# a: 1\n", "---\n# a: 1\n", "null\n"])
 def test_a_file_may_set_nothing(tmp_path: Path, text: str) -> None:
     resolve(tmp_path, **{"group_vars/all.yml": text})
+
+
+def test_hidden_files_are_ignored_as_ansible_does(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/.DS_Store").write_bytes(b"\0\1Bud1")
+    assert variable_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", ["!!bool hunter2", '!!int ""', "!!timestamp a"])
+def test_a_value_that_yaml_cannot_make_is_a_problem_of_the_file(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InputError, match=r"all\.yml"):
+        resolve(tmp_path, **{"group_vars/all.yml": f"slurm_log_size: {value}\n"})
 
 
 def test_the_settings_to_uncomment_are_valid() -> None:

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import apt
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.modules import package_install
 from conftest import ROOT
 
 #: apt-get and dpkg in one. Files in a folder are the state of the machine, and `calls` says what was asked of it.
@@ -110,6 +112,31 @@ def test_a_package_is_installed_whatever_others_have_left(machine: Callable[...,
     apt.install(["munge"])
     assert (folder / "installed").read_text() == "munge"
     assert all(call.endswith(" 1") for call in calls(folder)), "needrestart is quiet in each call"
+
+
+def test_what_a_killed_run_has_unpacked_is_configured_though_its_program_is_there(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = machine(STATES["an interrupted installation"])
+    ended: dict[str, Any] = {}
+
+    class Module:
+        params: ClassVar[dict[str, Any]] = {"programs": {"/bin/sh": "dash"}}
+        check_mode = False
+
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def exit_json(self, **result: Any) -> None:
+            ended.update(result)
+
+    monkeypatch.setattr(package_install, "AnsibleModule", Module)
+    package_install.main()
+    assert ended["changed"] is True
+    assert not (folder / "interrupted").exists()
+    package_install.main()
+    assert ended["changed"] is False
+    assert not (folder / "installed").exists(), "its program was there"
 
 
 def test_nothing_is_updated_where_the_lists_serve(machine: Callable[..., Path]) -> None:

@@ -88,6 +88,16 @@ def holder(said):
     return f"process {match[1]} ({words})"
 
 
+def pending():
+    """Return whether a killed run has left packages unpacked or half configured."""
+    return bool(call("dpkg", "--audit")[1].strip())
+
+
+def configure_pending():
+    """Configure what a killed run has left."""
+    unlocked("dpkg", "--configure", "--pending")
+
+
 def install(packages, attempts=ATTEMPTS):
     """Install packages (names, ``name=version``, or paths) at once. Raises Fault with apt's output if that fails."""
     with contextlib.ExitStack() as stack:
@@ -100,9 +110,8 @@ def install(packages, attempts=ATTEMPTS):
                 # The lists may be older than the package, or not there at all. It fails if any repository is broken;
                 # those of the others are up to date then.
                 unlocked(*APT, *options, "--allow-releaseinfo-change", "update")
-            # Leftovers of a killed run.
-            if call("dpkg", "--audit")[1].strip():
-                unlocked("dpkg", "--configure", "--pending")
+            if pending():
+                configure_pending()
             good, said = unlocked(*APT, *options, "install", *packages)
             if good:
                 return

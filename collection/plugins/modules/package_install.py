@@ -73,13 +73,17 @@ def main():
     module = AnsibleModule(argument_spec={"programs": {"type": "dict", "required": True}}, supports_check_mode=True)
     programs = module.params["programs"]
     packages = [package for program, package in programs.items() if missing(program)]
+    # Its programs do not tell that a package was unpacked only.
+    pending = apt.pending()
     try:
         if not module.check_mode:
+            if pending:
+                apt.configure_pending()
             packages = install(programs)
     except Fault as fault:
         module.fail_json(msg=str(fault))
     said = ", ".join(packages) or "none"
-    module.exit_json(changed=bool(packages), packages=packages, msg=f"missing packages: {said}")
+    module.exit_json(changed=bool(packages or pending), packages=packages, msg=f"missing packages: {said}")
 
 
 if __name__ == "__main__":

@@ -90,8 +90,10 @@ class Plan:
         self.storage = wanted["storage"]
         self.homes, self.faults, self.unmounted, self.notes = [], [], [], []
         passwd = homes.read_accounts()
-        accounts = {user["name"]: homes.account(passwd, user["name"]) for user in wanted["users"]}
-        for user in wanted["users"]:
+        # The image's user may be in the list of users too, which then counts.
+        users = {user["name"]: user for user in wanted["users"]}
+        accounts = {name: homes.account(passwd, name) for name in users}
+        for user in users.values():
             if accounts[user["name"]] is not None:
                 self.add(user, accounts[user["name"]])
         absent = [name for name, account in accounts.items() if account is None]

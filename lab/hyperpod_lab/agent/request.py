@@ -98,15 +98,23 @@ def parts(shape: Shape) -> Mapping[str, Part]:
     if not found:
         parameters = _parameters(shape)
         for worker in parameters.get("worker_groups") or ():
-            if isinstance(worker, dict) and worker.get("instance_group_name") in names:
-                group_name, partition = worker["instance_group_name"], worker.get("partition_name")
+            if isinstance(worker, dict) and (group_name := _name(worker.get("instance_group_name"))) in names:
+                partition = worker.get("partition_name")
                 before = found[group_name].partitions if group_name in found else ()
                 found[group_name] = Part("compute", (*before, *([partition] if partition else [])))
         keys: Mapping[str, NodeType] = {"login_group": "login", "controller_group": "controller"}
-        found |= {parameters[key]: Part(kind) for key, kind in keys.items() if parameters.get(key) in names}
+        for key, kind in keys.items():
+            value = parameters.get(key)
+            found |= {
+                name: Part(kind) for name in map(_name, value if isinstance(value, list) else [value]) if name in names
+            }
     if not any(part.node_type == "controller" for part in found.values()):
         raise LabUsageError(f"no group is the controller. Groups: {', '.join(sorted(names))}")
     return found
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _parameters(shape: Shape) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def typed_values(variables: Mapping[str, Any], options: Declared, roles: Path, l
             if isinstance(rendered, Sequence) and not isinstance(rendered, (str, list, tuple)):
                 rendered = str(rendered)  # before 2.19 a text of ansible-vault is opened here, and not by the template
         except AnsibleError as error:
-            found = f"it cannot be rendered: {str(error).splitlines()[0]}"
+            found = "it cannot be rendered" + ("" if option.is_secret else f": {str(error).splitlines()[0]}")
             made.problems.append(Problem(where, name, found, "correct the expression"))
             continue
         if rendered is None:

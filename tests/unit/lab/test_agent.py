@@ -126,7 +126,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any] | None]:
         "worker_groups": [{"instance_group_name": w, "partition_name": partitions[w]} for w in workers],
     }
     if login:
-        parameters["login_group"] = login[0]
+        parameters["login_group"] = draw(st.sampled_from([login[0], login[:1]]))
     if draw(st.booleans()):
         parameters |= {"fsx_dns_name": "fs-1.fsx.example", "fsx_mountname": "m1"}
     return request, parameters

@@ -18,6 +18,7 @@ http://mirror.example/debian/|Debian|Debian
 http://mirror.example/debian/|Debian|Debian
 http://mirror.example/debian-security/|Debian|Debian-Security
 http://other.example/tools/|Other|Debian
+http://docker.example/|Docker|Docker CE
 """
 
 
