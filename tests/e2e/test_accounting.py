@@ -205,8 +205,8 @@ def test_accounting_that_is_elsewhere_is_not_replaced(lab: Lab) -> None:
     ask = f"cd {ETC}; sha256sum slurmdbd.conf accounting.conf slurm.conf"
     for file, line, said in (
         ("slurmdbd.conf", "StorageHost=x.rds.amazonaws.com", "accounting_move"),
-        ("accounting.conf", "AccountingStorageHost=10.9.9.9", "somewhere else"),
-        ("slurm.conf", "AccountingStorageHost=10.9.9.9", "somewhere else"),
+        ("accounting.conf", "AccountingStorageHost=10.9.9.9", "another host"),
+        ("slurm.conf", "AccountingStorageHost=10.9.9.9", "another host"),
     ):
         bash(lab, CONTROLLER, f"cd {ETC}; cp -a {file} /root/kept; echo {line} >>{file}")
         before = bash(lab, CONTROLLER, ask)

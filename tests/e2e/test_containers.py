@@ -170,6 +170,7 @@ def test_an_unreadable_daemon_json_is_named_and_left(lab: Lab, required: bool) -
     assert bash(lab, LOGIN, "sha256sum /etc/docker/daemon.json; pidof dockerd") == before
     bash(lab, LOGIN, "mv /root/kept /etc/docker/daemon.json")
     set_to(lab, LOGIN)
+    assert applied(lab, LOGIN) == 1, "Docker started before the file came, whatever time that has"
     assert applied(lab, LOGIN) == 0
 
 
