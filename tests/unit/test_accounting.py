@@ -294,7 +294,7 @@ def test_accounting_on_this_controller_by_whatever_name_is_its_own(tmp_path: Pat
 
 @pytest.mark.parametrize("there", ["10.0.0.50", "ip-10-0-0-50", "ip-10-0-0-6", "5", "ip-10-0-0"])
 def test_somebody_elses_accounting_is_refused(tmp_path: Path, there: str) -> None:
-    with pytest.raises(Fault, match="somewhere else"):
+    with pytest.raises(Fault, match="on another host"):
         slurm_conf_block.refuse_others(tmp_path, f"accountingstoragehost={there}\n", STORAGE, OURS, CONTROLLERS)
 
 
