@@ -577,7 +577,7 @@ def test_nothing_as_tools_print_it_is_a_placeholder(read: Read, key: str, text: 
         ("slurm_database_user", "a b", "blanks"),
         ("slurm_shared_directory", "fsx", "absolute path"),
         ("slurm_shared_directory", "/", "absolute path"),
-        ("slurm_shared_directory", "/var/spool", "node's system"),
+        ("slurm_shared_directory", "/var/spool", "system directory"),
     ],
 )
 def test_values_of_a_wrong_format(read: Read, key: str, value: str, remedy: str) -> None:

@@ -63,7 +63,7 @@ def test_whatever_is_edited_is_packed_again(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(module_cache, "plugins", lambda: copy)
     seen = [module_cache.fingerprint()]
     assert module_cache.fingerprint() == seen[0]
-    module, util = copy / "modules/slurm_conf.py", copy / "module_utils/slurm.py"
+    module, util = copy / "modules/slurm_conf_wait.py", copy / "module_utils/slurm.py"
     module.write_text(module.read_text() + "#")
     seen.append(module_cache.fingerprint())
     os.utime(util, (1, 1))
