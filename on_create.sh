@@ -462,7 +462,7 @@ main() {
         "$env/bin/hyperpod-lifecycle" apply "${arguments[@]}" "$@"
     exec 9>&-
     # Python may have had no time yet to take a signal.
-    if [[ -n $stopped_by ]] && ((status == 128 + $(kill -l "$stopped_by"))); then
+    if [[ -n $stopped_by ]] && ((status != 130 && status == 128 + $(kill -l "$stopped_by"))); then
         stop_if_signalled
     fi
     ((status <= 128 || status == 130)) || # 130 is its own, with its own last line

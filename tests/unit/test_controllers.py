@@ -355,7 +355,8 @@ def test_where_the_state_is(text: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"), [("/var/spool", "slurmctld only"), ("/", "slurmctld only"), ("/fsx/a/b", "controllers_enabled: false")]
+    ("path", "reason"),
+    [("/var/spool", "slurmctld only"), ("/", "slurmctld only"), ("/fsx/a/b", "controllers_enabled: false")],
 )
 def test_where_the_state_must_not_be(path: str, reason: str) -> None:
     with pytest.raises(Fault, match=reason):

@@ -778,7 +778,7 @@ def test_a_task_gets_sigterm_and_a_grace(machine: Machine, monkeypatch: pytest.M
     monkeypatch.setattr(processes, "GRACE_SECONDS", 10.0 if clean else 1.0)
     trap = f"trap 'trap \"\" TERM; sleep 1; touch {machine.root}/cleaned; exit' TERM" if clean else "trap '' TERM"
     script = machine.root / "task"
-    script.write_text(f"{trap}\ntouch {machine.root}/started\nwhile :; do sleep 0.1; done\n")
+    script.write_text(f"{trap}\ntouch {machine.root}/started\nwhile sleep 0.1; do :; done\n")
     plays = PLATFORM + f"    - {{name: Work, ansible.builtin.command: sh {script}}}\n"
     stopped = threading.Thread(
         target=lambda: (wait_for((machine.root / "started").exists), os.kill(os.getpid(), signal.SIGTERM))
