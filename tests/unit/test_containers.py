@@ -703,19 +703,6 @@ def test_the_source_must_be_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", "ConstrainDevices=yes\n"),
-        ("CgroupPlugin=autodetect", "CgroupPlugin=autodetect\nConstrainDevices=yes\n"),
-        ("# ConstrainDevices=no\n", "# ConstrainDevices=no\nConstrainDevices=yes\n"),
-        ("constraindevices = no\n", "constraindevices = no\n"),
-    ],
-)
-def test_a_parameter_is_added_only_where_it_is_missing(before: str, after: str) -> None:
-    assert slurm.with_parameter(before, "ConstrainDevices", "yes") == after
-
-
-@pytest.mark.parametrize(
     ("before", "include", "after"),
     [
         ("", "/d/pyxis.conf", "include /d/pyxis.conf\n"),

@@ -145,13 +145,6 @@ def expand_includes(text, matches):
     return "".join(line + "\n" for line in lines)
 
 
-def with_parameter(text, name, value):
-    """The text with this parameter; unchanged if it is there, with whatever value."""
-    if any(key.lower() == name.lower() for key, _value in parameters(text)):
-        return text
-    return text + ("" if not text or text.endswith("\n") else "\n") + f"{name}={value}\n"
-
-
 def pings(answer):
     """Return each controller in the output of ``scontrol ping``, in order: (``primary`` or ``backup``, name, state)."""
     found = re.findall(r"Slurmctld\((\w+)\) at (\S+) is (\w+)", answer)
