@@ -7,27 +7,23 @@ Modules that only some commands need are imported in those commands, to keep the
 from __future__ import annotations
 
 import importlib.util
-import io
-import os
 import re
 import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from hyperpod_lifecycle import __version__
+from hyperpod_lifecycle import __version__, streams
 from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 from hyperpod_lifecycle.paths import Paths
 
 if TYPE_CHECKING:
-    from hyperpod_lifecycle.plan import Plan
-    from hyperpod_lifecycle.run import Options
+    from hyperpod_lifecycle.options import Options
 
 app = typer.Typer(
     name="hyperpod-lifecycle",
@@ -69,16 +65,6 @@ class Machine(str, Enum):
 
     X86_64 = "x86_64"
     AARCH64 = "aarch64"
-
-
-class Output(io.FileIO):
-    """Output stream that ignores a closed reader, as in `plan | head -1`, so that the exit code is not affected."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data) or 0
-        except BrokenPipeError:
-            return len(data)
 
 
 @app.callback(invoke_without_command=True)
@@ -129,13 +115,13 @@ def apply(
 ) -> None:
     """Configure this node from the cluster's JSON files."""
     from hyperpod_lifecycle import extra_vars as extra
-    from hyperpod_lifecycle import run
     from hyperpod_lifecycle.argument_specs import declared, roles_of_the_collection
+    from hyperpod_lifecycle.options import Options
 
     options = declared(roles_of_the_collection()) if extra_vars else {}
     values = extra.parse(extra_vars or (), options)
     _play(
-        run.Options(
+        Options(
             extra_vars=values,
             extra_words=tuple(extra.shown(values, options)),
             tags=_words(tags),
@@ -157,11 +143,12 @@ def apply(
 def _play(options: Options, playbook: str = "site") -> NoReturn:
     """Run a playbook of the collection on this node, print the result and exit with its code."""
     from hyperpod_lifecycle import run
+    from hyperpod_lifecycle.options import Site
     from hyperpod_lifecycle.progress import Progress
 
     paths = Paths()
     progress = Progress(sys.stderr if options.json else sys.stdout, None if options.check else paths.log_file)
-    site = run.Site(f"hyperpod.lifecycle.{playbook}", checkout=_checkout())
+    site = Site(f"hyperpod.lifecycle.{playbook}", checkout=_checkout())
     report = run.apply(options, progress, paths, site)
     if options.json:
         print(report.to_json())
@@ -179,11 +166,11 @@ def backup(
 
     Run it on the controller. Slurm keeps running.
     """
-    from hyperpod_lifecycle import run
+    from hyperpod_lifecycle.options import Options
 
     dest = _absolute(dest)
     _play(
-        run.Options(request=("backup", dest), check=check, extra_vars={"backup_dest": dest}, json=as_json),
+        Options(request=("backup", dest), check=check, extra_vars={"backup_dest": dest}, json=as_json),
         playbook="backup",
     )
 
@@ -203,12 +190,12 @@ def restore(
 
     Run it on the controller. The current state is backed up first.
     """
-    from hyperpod_lifecycle import run
+    from hyperpod_lifecycle.options import Options
 
     source = _absolute(source)
     request = ("restore", source, *(["--replace-newer"] if replace_newer else []))
     variables = {"restore_source": source, "restore_replace_newer": replace_newer}
-    _play(run.Options(request=request, check=check, extra_vars=variables, json=as_json), playbook="restore")
+    _play(Options(request=request, check=check, extra_vars=variables, json=as_json), playbook="restore")
 
 
 def _absolute(place: str) -> str:
@@ -251,7 +238,7 @@ def plan(
     if as_json:
         print(json.dumps(made.to_dict(), indent=2))
     else:
-        print("\n".join([*_plan_lines(made), *(f"note: {note}" for note in notes)]))
+        print("\n".join([*made.lines(), *(f"note: {note}" for note in notes)]))
 
 
 @app.command()
@@ -344,7 +331,7 @@ def bundle(
 def main() -> None:
     """Entry point of the command."""
     for name in ("stdout", "stderr"):
-        _set_stream(name)
+        streams.protect(name)
     _mount_lab(wanted=sys.argv[1:2] == ["lab"])
     try:
         app()
@@ -357,16 +344,6 @@ def main() -> None:
             sys.exit(ExitCode.INPUT)
         print(f"hyperpod-lifecycle: {type(error).__name__}: {error}; {_keep_traceback()}", file=sys.stderr)
         sys.exit(ExitCode.INTERNAL)
-
-
-def _set_stream(name: str) -> None:
-    stream = getattr(sys, name)
-    if stream is None:  # closed by the caller
-        setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 # open until the process ends
-    elif stream is getattr(sys, f"__{name}__"):
-        raw = io.BufferedWriter(Output(stream.fileno(), "w", closefd=False))
-        lines = stream.line_buffering
-        setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=lines))
 
 
 def _mount_lab(wanted: bool) -> None:
@@ -396,29 +373,6 @@ def _checkout() -> Path | None:
 
 def _words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word for value in values or () for word in value.replace(" ", "").split(",") if word)
-
-
-def _plan_lines(made: Plan) -> Iterator[str]:
-    from hyperpod_lifecycle.problems import known
-
-    facts = ", ".join(filter(None, (f"group {made.instance_group}", made.instance_type, made.address)))
-    yield f"{made.node}: {made.node_type} node of {made.cluster} ({facts})"
-    if made.partitions:
-        yield f"partitions: {', '.join(made.partitions)}"
-    yield f"controllers: {', '.join(made.controllers) or 'none has an address yet'}"
-    for name, value in made.shows.items():
-        items = (
-            [value] if isinstance(value, str) else [" ".join(map(str, filter(None, item.values()))) for item in value]
-        )
-        yield f"{name.replace('_', ' ')}: {known(items)}"
-    width = max((len(concern.name) for concern in made.concerns), default=0)
-    for number, concern in enumerate((concern for concern in made.concerns if concern.runs), 1):
-        yield f"{number:3}  {concern.name:{width}}  {concern.reason}"
-    for concern in made.concerns:
-        if not concern.runs:
-            yield f"  -  {concern.name:{width}}  {concern.reason}"
-    for note in made.notes:
-        yield f"note: {note}"
 
 
 def _keep_traceback() -> str:

@@ -8,7 +8,7 @@ From a failed task to the exit code of a node:
    with the reason of the failed task, and Ansible stops for this node. Required concerns have no rescue.
 2. `Events` sets the status of the concern of a failed task to "degraded", or to "failed" if the statistics say that
    Ansible stopped for this node. A concern whose `<concern>_enabled` is false is "off".
-3. `run` evaluates the statistics, not only Ansible's exit code. It raises `InputError` if a setting is wrong,
+3. `ansible_run` evaluates the statistics, not only Ansible's exit code. It raises `InputError` if a setting is wrong,
    `ConcernFailed` if a required concern failed or Ansible stopped early, and `TimedOut` or `InterruptedRun` if it
    terminated Ansible. Degraded concerns raise nothing.
 4. Each of these exceptions has an `ExitCode`. `Report.end` derives status, reason, remedy and the last line from it.

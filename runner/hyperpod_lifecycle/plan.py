@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hyperpod_lifecycle.cluster import Node, NodeType
+from hyperpod_lifecycle.problems import known
 from hyperpod_lifecycle.question import Answer
 from hyperpod_lifecycle.selection import Play
 
@@ -39,6 +41,25 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON data."""
         return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as text."""
+        facts = ", ".join(filter(None, (f"group {self.instance_group}", self.instance_type, self.address)))
+        yield f"{self.node}: {self.node_type} node of {self.cluster} ({facts})"
+        if self.partitions:
+            yield f"partitions: {', '.join(self.partitions)}"
+        yield f"controllers: {', '.join(self.controllers) or 'none has an address yet'}"
+        for name, value in self.shows.items():
+            items = [value] if isinstance(value, str) else [" ".join(map(str, filter(None, x.values()))) for x in value]
+            yield f"{name.replace('_', ' ')}: {known(items)}"
+        width = max((len(concern.name) for concern in self.concerns), default=0)
+        for number, concern in enumerate((concern for concern in self.concerns if concern.runs), 1):
+            yield f"{number:3}  {concern.name:{width}}  {concern.reason}"
+        for concern in self.concerns:
+            if not concern.runs:
+                yield f"  -  {concern.name:{width}}  {concern.reason}"
+        for note in self.notes:
+            yield f"note: {note}"
 
 
 def make(node: Node, answer: Answer) -> Plan:

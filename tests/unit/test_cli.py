@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from hyperpod_lifecycle import __version__, cli, environment, lock, run
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
+from hyperpod_lifecycle.options import Options, Site
 from hyperpod_lifecycle.paths import Paths
 from hyperpod_lifecycle.question import Answer
 from hyperpod_lifecycle.report import Concern, Report
@@ -67,11 +68,11 @@ def command(paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.fixture
-def applied(monkeypatch: pytest.MonkeyPatch) -> list[run.Options]:
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """The options of each `apply`; the run itself is left out, since it would configure this machine."""
-    asked: list[run.Options] = []
+    asked: list[Options] = []
 
-    def fake(options: run.Options, progress: Any, paths: Paths, site: run.Site) -> Report:
+    def fake(options: Options, progress: Any, paths: Paths, site: Site) -> Report:
         asked.append(options)
         progress.say("slurm: ok")
         made = Report(started="2026-11-30T10:00:00+00:00", node="n-1", node_type="compute")
@@ -83,13 +84,13 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[run.Options]:
     return asked
 
 
-def test_apply_hands_on_every_option(command: Command, applied: list[run.Options]) -> None:
+def test_apply_hands_on_every_option(command: Command, applied: list[Options]) -> None:
     words = "--tags slurm,verify --tags install --skip-tags fsx --check --diff -vv --connection local"
     words += " -e a_enabled=false --extra-vars a_count=3"
     result = command("apply", *words.split(), "--timeout", "9", "--lock-wait", "2", *FILES, "--inventory", "there")
     assert result.code == 0
     assert applied == [
-        run.Options(
+        Options(
             tags=("slurm", "verify", "install"),
             skip_tags=("fsx",),
             extra_vars={"a_enabled": False, "a_count": 3},
@@ -107,13 +108,13 @@ def test_apply_hands_on_every_option(command: Command, applied: list[run.Options
     ]
 
 
-def test_the_defaults_of_the_command_are_those_of_the_run(command: Command, applied: list[run.Options]) -> None:
+def test_the_defaults_of_the_command_are_those_of_the_run(command: Command, applied: list[Options]) -> None:
     command("apply")
-    assert applied == [run.Options()]
+    assert applied == [Options()]
 
 
 def test_the_last_line_is_the_sentence_and_the_exit_code_that_of_the_report(
-    command: Command, applied: list[run.Options]
+    command: Command, applied: list[Options]
 ) -> None:
     good = command("apply")
     assert good.out.splitlines()[-1].startswith("hyperpod-lifecycle: n-1 (compute): ok: ")
@@ -122,7 +123,7 @@ def test_the_last_line_is_the_sentence_and_the_exit_code_that_of_the_report(
     assert bad.err == "hyperpod-lifecycle: n-1 (compute): timeout: slurm: Wait; next: try again\n"
 
 
-def test_json_is_alone_on_standard_output(command: Command, applied: list[run.Options]) -> None:
+def test_json_is_alone_on_standard_output(command: Command, applied: list[Options]) -> None:
     result = command("apply", "--json")
     assert json.loads(result.out)["node"] == "n-1"
     assert result.err.splitlines()[0] == "slurm: ok"
@@ -143,9 +144,7 @@ def test_json_is_alone_on_standard_output(command: Command, applied: list[run.Op
         ["bundle", "there", "--site", "/no/such/place"],
     ],
 )
-def test_a_wrong_command_line_is_a_usage_error(
-    command: Command, applied: list[run.Options], arguments: list[str]
-) -> None:
+def test_a_wrong_command_line_is_a_usage_error(command: Command, applied: list[Options], arguments: list[str]) -> None:
     result = command(*arguments)
     assert (result.code, result.out) == (ExitCode.USAGE, "")
     assert "Traceback" not in result.err
@@ -360,7 +359,7 @@ WORDS = st.sampled_from(
 @given(st.lists(WORDS | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))), max_size=8))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_that_is_typed_is_shown_as_a_bug(
-    command: Command, applied: list[run.Options], monkeypatch: pytest.MonkeyPatch, words: list[str]
+    command: Command, applied: list[Options], monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     answer = Answer("compute", (Play("slurm", ("compute",), True, (), frozenset(), frozenset()),), ())
     monkeypatch.setattr("hyperpod_lifecycle.question.ask", lambda *_: answer)

@@ -26,9 +26,10 @@ from unittest.mock import Mock
 import pytest
 from polling import wait_for
 
-from hyperpod_lifecycle import processes, run
+from hyperpod_lifecycle import ansible_run, processes, run
 from hyperpod_lifecycle.addresses import own_addresses
 from hyperpod_lifecycle.errors import ExitCode
+from hyperpod_lifecycle.options import Options, Site
 from hyperpod_lifecycle.paths import Paths
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Report, read
@@ -69,8 +70,8 @@ class Machine:
         self.write_site(plays)
         screen = io.StringIO()
         log = None if options.get("check") else self.paths.log_file
-        asked = run.Options(connection="local", **options)
-        report = run.apply(asked, Progress(screen, log), self.paths, run.Site(playbook=str(self.site)))
+        asked = Options(connection="local", **options)
+        report = run.apply(asked, Progress(screen, log), self.paths, Site(playbook=str(self.site)))
         self.screen = screen.getvalue()
         return report
 
@@ -81,11 +82,12 @@ class Machine:
             import sys
             from pathlib import Path
             from hyperpod_lifecycle import run
+            from hyperpod_lifecycle.options import Options, Site
             from hyperpod_lifecycle.paths import Paths
             from hyperpod_lifecycle.progress import Progress
             paths = Paths(*(Path({str(self.root)!r}, name) for name in ("log", "run", "etc", "platform")))
-            options = run.Options(connection="local", **{options!r})
-            site = run.Site(playbook={str(self.site)!r})
+            options = Options(connection="local", **{options!r})
+            site = Site(playbook={str(self.site)!r})
             run.require_root = lambda _options: None
             report = run.apply(options, Progress(sys.stdout, paths.log_file), paths, site)
             print(report.summary)
@@ -168,7 +170,7 @@ def ran(report: Report) -> set[str]:
 
 def test_only_root_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    report = run.apply(run.Options(), Progress(io.StringIO(), None), Machine(tmp_path).paths)
+    report = run.apply(Options(), Progress(io.StringIO(), None), Machine(tmp_path).paths)
     assert report.exit_code == ExitCode.INPUT
     assert "hyperpod-lifecycle: must run as root; sudo hyperpod-lifecycle apply" in report.summary
     assert list(tmp_path.iterdir()) == []
@@ -610,9 +612,9 @@ def test_run_it_again_repeats_every_option() -> None:
         "inventory": Path("/a/inventory"),
         "json": True,
     }
-    assert set(given) == {each.name for each in fields(run.Options)} - {"request"}
-    assert run.Options().command == "hyperpod-lifecycle apply"
-    words = shlex.split(run.Options(**given).command)
+    assert set(given) == {each.name for each in fields(Options)} - {"request"}
+    assert Options().command == "hyperpod-lifecycle apply"
+    words = shlex.split(Options(**given).command)
     text = " ".join(words[2:])
     assert words[:2] == ["hyperpod-lifecycle", "apply"]
     assert words[words.index("--resource-config") + 1] == "/a b/resource_config.json"
@@ -734,7 +736,7 @@ def test_a_signal_before_the_first_task(machine: Machine) -> None:
 def test_the_time_limit_ends_everything(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     lingers = machine.root / "started"
     passed = SimpleNamespace(monotonic=lambda: time.monotonic() + (600 if lingers.exists() else 0))
-    monkeypatch.setattr(run, "time", passed)
+    monkeypatch.setattr(ansible_run, "time", passed)
     report = machine.apply(LINGER.replace("ROOT", str(machine.root)) + LATER, timeout=600)
     assert (report.exit_code, report.status) == (ExitCode.TIMEOUT, "timeout")
     assert "platform: Linger: not finished after 600 s; next: " in report.summary
@@ -814,7 +816,7 @@ def test_a_full_disk_is_named_and_is_no_internal_error(
         machine.paths.log_file.symlink_to("/dev/full")
     else:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        monkeypatch.setattr(run, "write_private", Mock(side_effect=full))
+        monkeypatch.setattr(ansible_run, "write_private", Mock(side_effect=full))
     report = machine.apply(PLATFORM)
     assert "No space left on device" in report.summary
     assert str(path) in report.summary
