@@ -16,7 +16,7 @@ from hyperpod_lab import cgroups
 from hyperpod_lab.agent import Node
 from hyperpod_lab.archive import tar
 from hyperpod_lab.errors import LabError, LabUsageError
-from hyperpod_lab.podman import Podman
+from hyperpod_lab.podman import CREATE, Podman
 
 LABEL = "hyperpod-lab"
 BOOT_SECONDS = 90
@@ -79,7 +79,7 @@ class Nodes:
             f"{LABEL}.address": str(node.address),
         }
         self._podman.run(
-            *("run", "--detach", "--systemd=always", "--privileged", "--pull=never"),
+            *("run", *CREATE, "--systemd=always"),
             *(f"--name={node.container}", f"--hostname={node.host}", f"--network-alias={node.host}"),
             *(f"--ip={node.address}", *options, *(f"--label={key}={value}" for key, value in labels.items())),
             *(image, *init),
@@ -89,8 +89,7 @@ class Nodes:
     def remove(self, nodes: Iterable[Node]) -> None:
         containers = [node.container for node in nodes]
         if containers:
-            # At once: podman fails on one that ends by itself just when its time is over.
-            self._podman.run("rm", "--force", "--ignore", "--time", "0", *containers, timeout=60 + 10 * len(containers))
+            self._podman.remove(*containers)
         for container in containers:
             cgroups.remove(container)
 

@@ -17,6 +17,10 @@ from hyperpod_lab.errors import LabError
 
 Completed = subprocess.CompletedProcess[bytes]
 
+#: Options of every container. `rm --force` kills it at once, because podman fails on one that ends by itself just when
+#: its time is over; `rm` has a `--time` of its own only since podman 4.0.
+CREATE = ("--detach", "--privileged", "--pull=never", "--stop-timeout=0")
+
 #: What a command in a container finds.
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -126,6 +130,10 @@ class Podman:
 
     def text(self, *arguments: str, timeout: float = 60) -> str:
         return self.run(*arguments, timeout=timeout).stdout.decode()
+
+    def remove(self, *containers: str) -> None:
+        """Kill and remove containers; those that do not exist are ignored."""
+        self.run("rm", "--force", "--ignore", *containers, timeout=60 + 10 * len(containers))
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.text(*arguments) or "[]")

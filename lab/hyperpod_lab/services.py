@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hyperpod_lab import addresses
 from hyperpod_lab.errors import LabError, LabUsageError
-from hyperpod_lab.podman import Completed, Podman
+from hyperpod_lab.podman import CREATE, Completed, Podman
 
 FOLDER = "/srv/service"
 #: Keeps the container, and so the service's name and address, while the program is stopped.
@@ -73,12 +73,12 @@ class Services:
         folder.mkdir(parents=True, exist_ok=True)
         present = {service.name: service for service in self.all()}
         if name in present:
-            self._podman.run("rm", "--force", "--time", "0", present[name].container)
+            self._podman.remove(present[name].container)
         taken = {service.address for service in present.values() if service.name != name}
         address = addresses.service_address(self._subnet(), taken)
         container = self._container(name)
         self._podman.run(
-            *("run", "--detach", "--init", "--privileged", "--pull=never", "--stop-signal=TERM"),
+            *("run", *CREATE, "--init", "--stop-signal=TERM"),
             *(f"--name={container}", f"--hostname={name}", f"--network={self._network}", f"--ip={address}"),
             *(f"--network-alias={each}" for each in (name, *names)),
             *(f"--volume={folder}:{FOLDER}", f"--workdir={FOLDER}"),
@@ -125,7 +125,7 @@ class Services:
     def remove_all(self) -> None:
         containers = [service.container for service in self.all()]
         if containers:
-            self._podman.run("rm", "--force", "--ignore", "--time", "0", *containers, timeout=60 + 10 * len(containers))
+            self._podman.remove(*containers)
 
     def _image(self) -> str:
         rows = self._podman.json("ps", "--all", "--format", "json", "--filter", f"network={self._network}")

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from hyperpod_lab import image, machine
+from hyperpod_lab.agent import Node
 from hyperpod_lab.errors import LabError, LabUsageError
 from hyperpod_lab.lab import Lab
+from hyperpod_lab.nodes import Nodes
 from hyperpod_lab.podman import Podman
 
 TARGETS = """\
@@ -125,6 +128,7 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Podman:
     program.write_text(
         "#!/bin/sh\n"
         "case $1 in\n"
+        f'run|rm) echo "$@" >>{tmp_path}/calls;;\n'
         'conf) echo "$CONTAINERS_CONF";;\n'
         "in) cat;;\n"
         "image) exit $3;;\n"
@@ -135,6 +139,18 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Podman:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     return Podman(tmp_path / "containers.conf")
+
+
+def test_containers_are_removed_at_once_by_any_podman(podman: Podman, tmp_path: Path) -> None:
+    """`podman rm` of 3.4, in Ubuntu 22.04, has no `--time`."""
+    nodes = Nodes("demo", podman, print)
+    node = Node("n-1", "n", "ml.t3.medium", "i-1", IPv4Address("10.0.0.1"), "demo-n-1", running=True)
+    nodes.create(node, "image", [], [])
+    nodes.remove([node])
+    created, removed = (tmp_path / "calls").read_text().splitlines()
+    assert created.startswith("run ")
+    assert "--stop-timeout=0" in created.split()
+    assert removed == "rm --force --ignore demo-n-1"
 
 
 def test_podman_gets_the_labs_configuration_and_its_input(podman: Podman, tmp_path: Path) -> None:
