@@ -13,12 +13,14 @@ import sys
 import tempfile
 import traceback
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from hyperpod_lifecycle import __version__, streams
+from hyperpod_lifecycle.arguments import Command
 from hyperpod_lifecycle.errors import ExitCode, LifecycleError
 from hyperpod_lifecycle.paths import Paths
 
@@ -34,6 +36,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+command = partial(app.command, cls=Command)
 
 ResourceConfig = Annotated[
     Path | None,
@@ -75,7 +79,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-@app.command()
+@command()
 def apply(
     resource_config: ResourceConfig = None,
     provisioning_parameters: ProvisioningParameters = None,
@@ -124,8 +128,8 @@ def apply(
         Options(
             extra_vars=values,
             extra_words=tuple(extra.shown(values, options)),
-            tags=_words(tags),
-            skip_tags=_words(skip_tags),
+            tags=_words("--tags", tags),
+            skip_tags=_words("--skip-tags", skip_tags),
             check=check,
             diff=diff,
             verbosity=verbose,
@@ -156,7 +160,7 @@ def _play(options: Options, playbook: str = "site") -> NoReturn:
     raise typer.Exit(ExitCode.INTERNAL if report.exit_code is None else report.exit_code)
 
 
-@app.command()
+@command()
 def backup(
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Directory on shared storage, or s3://BUCKET/PREFIX.")],
     check: Check = False,
@@ -175,7 +179,7 @@ def backup(
     )
 
 
-@app.command()
+@command()
 def restore(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A backup, or a directory of backups (uses the latest).")
@@ -202,7 +206,7 @@ def _absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
 
-@app.command()
+@command()
 def plan(
     resource_config: ResourceConfig = None,
     provisioning_parameters: ProvisioningParameters = None,
@@ -241,7 +245,7 @@ def plan(
         print("\n".join([*made.lines(), *(f"note: {note}" for note in notes)]))
 
 
-@app.command()
+@command()
 def report(
     resource_config: ResourceConfig = None,
     provisioning_parameters: ProvisioningParameters = None,
@@ -278,7 +282,7 @@ def _python_versions(values: list[str] | None) -> list[str] | None:
     return values
 
 
-@app.command()
+@command()
 def assumptions(as_json: Json = False) -> None:
     """Probe the assumptions about this node."""
     import json
@@ -292,7 +296,7 @@ def assumptions(as_json: Json = False) -> None:
         print("\n".join(assumptions.lines(findings)))
 
 
-@app.command()
+@command()
 def bundle(
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="Directory to create or replace.")],
     python: Annotated[
@@ -353,7 +357,7 @@ def _mount_lab(wanted: bool) -> None:
         app.add_typer(importlib.import_module("hyperpod_lab.cli").app, name="lab")
         return
 
-    @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    @command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def lab() -> None:
         """Run a cluster in local containers (from a checkout)."""
         raise NoLabError("the lab needs a checkout of the project: pip install --editable '.[dev]', or make lab")
@@ -371,8 +375,12 @@ def _checkout() -> Path | None:
     return root if (root / "inventory_plugins").is_dir() else None
 
 
-def _words(values: list[str] | None) -> tuple[str, ...]:
-    return tuple(word for value in values or () for word in value.replace(" ", "").split(",") if word)
+def _words(option: str, values: list[str] | None) -> tuple[str, ...]:
+    """Return the words of a repeatable option with commas. Raises BadParameter if a value has none."""
+    lists = [[word for word in value.replace(" ", "").split(",") if word] for value in values or ()]
+    if not all(lists):
+        raise typer.BadParameter("it names no tag", param_hint=option)
+    return tuple(word for words in lists for word in words)
 
 
 def _keep_traceback() -> str:

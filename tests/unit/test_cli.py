@@ -138,6 +138,18 @@ def test_json_is_alone_on_standard_output(command: Command, applied: list[Option
         ["apply", "--timeout", "0"],
         ["apply", "--connection", "ssh"],
         ["bundle"],
+        *(["apply", option, value] for option in ("--timeout", "--lock-wait") for value in ("nan", "inf", "-inf")),
+        *(["apply", option, value] for option in ("--tags", "--skip-tags") for value in ("", ",", " ,")),
+        ["apply", "--tags", "slurm", "--tags="],
+        *(
+            [name, option, ""]
+            for name in ("apply", "plan", "report")
+            for option in ("--inventory", "--resource-config")
+        ),
+        ["plan", "--node", ""],
+        ["backup", ""],
+        ["restore", ""],
+        ["bundle", ""],
         ["bundle", "there", "--python", "abc"],
         ["bundle", "there", "--python", "3.12.1"],
         ["bundle", "there", "--machine", "vax"],
