@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import replace as replace_fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,7 @@ from hyperpod_lab.shape import (
     Topology,
     parse_counts,
 )
+from hyperpod_lifecycle.arguments import Command
 from hyperpod_lifecycle.create_cluster import read_create_cluster
 from hyperpod_lifecycle.errors import LifecycleError
 
@@ -40,6 +42,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+
+command = partial(app.command, cls=Command)
 
 Name = Annotated[str, typer.Option("--name", help="Which lab; several can be up at once.")]
 
@@ -69,7 +73,7 @@ def _lab(name: str) -> Lab:
     return Lab(name, say=lambda text: typer.echo(f"lab: {text}", err=True))
 
 
-@app.command()
+@command()
 def up(
     create_cluster: Annotated[
         Path | None, typer.Option(help="A create_cluster.json; default: the documented example.")
@@ -146,7 +150,7 @@ def _asked_for(
     return from_create_cluster(create_cluster or EXAMPLE / "create_cluster.json", parameters, release).resized(counts)
 
 
-@app.command()
+@command()
 def status(name: Name = DEFAULT_NAME) -> None:
     """The nodes, and what Slurm says of them."""
     lab = _lab(name)
@@ -184,7 +188,7 @@ def exec(
     )
 
 
-@app.command()
+@command()
 def logs(node: Annotated[str, typer.Argument(help="Instance name.")], name: Name = DEFAULT_NAME) -> None:
     """What the last run of on_create.sh on a node printed: the stand-in for its CloudWatch stream."""
     lab = _lab(name)
@@ -194,7 +198,7 @@ def logs(node: Annotated[str, typer.Argument(help="Instance name.")], name: Name
     sys.stdout.write(path.read_text(errors="replace"))
 
 
-@app.command()
+@command()
 def scale(
     group: str,
     count: Annotated[int, typer.Argument(min=0)],
@@ -207,7 +211,7 @@ def scale(
     _finish(lab, lab.scale(group, count, scripts=not no_scripts, upload_folder=upload))
 
 
-@app.command()
+@command()
 def add_group(
     group: str,
     instance_type: Annotated[str, typer.Argument(help="Such as ml.p5.48xlarge.")],
@@ -222,7 +226,7 @@ def add_group(
     _finish(lab, lab.add_group(new, partition, scripts=not no_scripts, upload_folder=upload))
 
 
-@app.command()
+@command()
 def replace(
     node: Annotated[str, typer.Argument(help="Instance name.")],
     new_address: Annotated[bool, typer.Option("--new-address", help="Give it another address and host name.")] = False,
@@ -235,7 +239,7 @@ def replace(
     _finish(lab, lab.replace(node, new_address=new_address, scripts=not no_scripts, upload_folder=upload))
 
 
-@app.command()
+@command()
 def update(
     group: Annotated[list[str] | None, typer.Argument(help="Groups to update; default: all.")] = None,
     prepare: Annotated[
@@ -256,13 +260,13 @@ def update(
     _finish(lab, results)
 
 
-@app.command()
+@command()
 def reboot(node: Annotated[str, typer.Argument(help="Instance name.")], name: Name = DEFAULT_NAME) -> None:
     """Reboot a node. No scripts run."""
     _lab(name).reboot(node)
 
 
-@app.command()
+@command()
 def down(
     images: Annotated[bool, typer.Option("--images", help="Remove the node images too.")] = False,
     name: Name = DEFAULT_NAME,

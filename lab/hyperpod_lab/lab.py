@@ -231,13 +231,13 @@ class Lab:
             shape = self.shape
             if any(each.node_type for each in shape.groups):
                 group = replace_fields(group, node_type="compute", partitions=(partition,))
-                shape = replace_fields(shape, groups=(*shape.groups, group))
+                shape = shape.with_group(group)
             else:
                 parameters = json.loads(shape.provisioning_parameters or "{}")
                 worker = {"instance_group_name": group.name, "partition_name": partition}
                 parameters["worker_groups"] = [*(parameters.get("worker_groups") or []), worker]
                 text = json.dumps(parameters, indent=2) + "\n"
-                shape = replace_fields(shape, groups=(*shape.groups, group), provisioning_parameters=text)
+                shape = replace_fields(shape.with_group(group), provisioning_parameters=text)
             return self._change(shape, scripts, upload_folder)
 
     def _change(self, wanted: Shape, scripts: bool, upload_folder: Path | None) -> list[ScriptResult]:

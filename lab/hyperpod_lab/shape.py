@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from hyperpod_lab.image import Kind, Release
 EXAMPLE = Path(__file__).resolve().parents[1] / "example"
 #: The documented example has four compute nodes; two show everything.
 EXAMPLE_COUNTS = {"compute-nodes": 2}
+#: Maximum size of a group.
+MOST_NODES = 10_000
 PARAMETERS = "provisioning_parameters.json"
 
 NodeType = Literal["controller", "login", "compute"]
@@ -46,8 +49,8 @@ class GroupShape:
 
     def resized(self, count: int) -> GroupShape:
         """With ``count`` instances: the first names stay, new ones take the lowest free numbers."""
-        if count < 0:
-            raise LabUsageError(f"group {self.name}: {count} is not a number of nodes")
+        if not 0 <= count <= MOST_NODES:
+            raise LabUsageError(f"group {self.name}: {count} is not a number of nodes from 0 to {MOST_NODES}")
         kept = self.instances[:count]
         numbered = (f"{self.name}-{number}" for number in range(1, count + len(kept) + 1))
         new = [name for name in numbered if name not in kept][: count - len(kept)]
@@ -87,6 +90,14 @@ class Shape:
         if unknown:
             raise LabUsageError(f"no group is named {', '.join(unknown)}. Known groups: {', '.join(known)}")
         return replace(self, groups=tuple(g.resized(counts[g.name]) if g.name in counts else g for g in self.groups))
+
+    def with_group(self, group: GroupShape) -> Shape:
+        """With one more group. Raises LabUsageError for a name that the service would not take."""
+        if group.name in [each.name for each in self.groups]:
+            raise LabUsageError(f"there is a group {group.name}; `scale` changes the number of its nodes")
+        if not re.fullmatch(r"[A-Za-z0-9](-*[A-Za-z0-9]){0,62}", group.name):
+            raise LabUsageError(f"{group.name!r} cannot name a group: letters, digits and '-' between them, at most 63")
+        return replace(self, groups=(*self.groups, group))
 
     def group_of(self, instance: str) -> GroupShape:
         for group in self.groups:
@@ -144,7 +155,7 @@ def parse_counts(words: Sequence[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for word in words:
         name, equals, number = word.rpartition("=")
-        if not (equals and name and number.isascii() and number.isdigit()):
+        if not (equals and name and number.isascii() and number.isdigit() and len(number) < 10):
             raise LabUsageError(f"--count {word}: expected GROUP=N with N a whole number, such as compute-nodes=2")
         if name in counts:
             raise LabUsageError(f"--count {word}: {name} is given twice")

@@ -12,14 +12,24 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BASELINE, ROOT
-from hypothesis import HealthCheck, given, settings
+from conftest import BASELINE, CASES, ROOT
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hyperpod_lab import cli as lab_cli
+from hyperpod_lab.agent import Node
+from hyperpod_lab.agent.request import from_create_cluster
+from hyperpod_lab.image import Release
+from hyperpod_lab.lab import Lab
+from hyperpod_lab.nodes import Nodes
+from hyperpod_lab.podman import Podman
+from hyperpod_lab.shape import EXAMPLE
 from hyperpod_lifecycle import __version__, cli, environment, lock, run
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
 from hyperpod_lifecycle.options import Options, Site
@@ -55,10 +65,12 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 @pytest.fixture
 def command(paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    commands, groups = list(cli.app.registered_commands), list(cli.app.registered_groups)
+
     def call(*arguments: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["hyperpod-lifecycle", *arguments])
-        monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
-        monkeypatch.setattr(cli.app, "registered_groups", list(cli.app.registered_groups))
+        monkeypatch.setattr(cli.app, "registered_commands", list(commands))
+        monkeypatch.setattr(cli.app, "registered_groups", list(groups))
         with pytest.raises(SystemExit) as ended:
             cli.main()
         captured = capsys.readouterr()
@@ -379,3 +391,74 @@ def test_nothing_that_is_typed_is_shown_as_a_bug(
     result = command(*words)
     assert result.code in set(ExitCode) - {ExitCode.INTERNAL}, result.err
     assert "Traceback" not in result.err
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lab of the documented example on which nothing happens."""
+    shape = from_create_cluster(EXAMPLE / "create_cluster.json", None, Release.TRIXIE)
+    nodes = [
+        Node(f"{group.name}-1", group.name, "ml.t3.medium", "i-1", IPv4Address(f"10.0.0.{number}"), f"demo-{number}")
+        for number, group in enumerate(shape.groups, 1)
+    ]
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "execvpe", lambda *_: sys.exit(0))
+    monkeypatch.setattr(lab_cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(lab_cli, "Lab", partial(Lab, state_root=tmp_path))
+    monkeypatch.setattr(Lab, "request", property(lambda self: shape if self.name == "hyperpod" else None))
+    monkeypatch.setattr(Lab, "nodes", lambda self: nodes)
+    monkeypatch.setattr(Nodes, "all", lambda self: nodes)
+    monkeypatch.setattr(Nodes, "exec", lambda self, node, argv, **_: subprocess.CompletedProcess(argv, 0, "", ""))
+    for each in (Nodes, Lab, Podman):
+        for name in ("remove", "wait_for_boot", "up", "_save", "_make", "_configure_fresh", "_settle", "_build", "run"):
+            if hasattr(each, name):
+                monkeypatch.setattr(each, name, lambda *_, **__: [])
+    monkeypatch.setattr(Lab, "_set_update_status", lambda *_: None)
+
+
+LAB = st.sampled_from(["up", "status", "exec", "logs", "scale", "add-group", "replace", "update", "reboot", "down"])
+LAB_WORDS = st.sampled_from(
+    [
+        *(
+            "--help",
+            "--",
+            "--create-cluster",
+            "--resource-config",
+            "--provisioning-parameters",
+            "--count",
+            "--release",
+            "--mirror",
+        ),
+        *("--parallel", "--image", "--login-nodes", "--topology", "--staging", "--slurm-config", "--late-lines"),
+        *("--rewrite-every", "--no-scripts", "--upload", "--name", "--user", "--partition", "--new-address"),
+        *("--prepare", "--images", "--last-newline", "trixie", "bare", "ami", "/nope", "/", "", "a", "../x", "-1", "2"),
+        *("nan", "inf", "1e999", "9" * 20, "compute-nodes", "compute-nodes-1", "compute-nodes=2", "=", "a=" + "9" * 20),
+        *("compute-nodes=" + "9" * 20, "compute-nodes=" + "9" * 5000, "10.0.0.1", "false"),
+        *(str(path) for case in ("00-documented-example", "11-broken") for path in (CASES / case).iterdir()),
+    ]
+)
+
+
+@given(
+    LAB, st.lists(LAB_WORDS | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))), max_size=5)
+)
+@example("scale", ["compute-nodes", "9" * 20])
+@example("up", ["--count", "compute-nodes=" + "9" * 5000])
+@example("add-group", ["a", "ml.p5.48xlarge", "9" * 20, "--partition", "x"])
+@example("add-group", ["compute-nodes", "ml.p5.48xlarge", "1", "--partition", "x"])
+@example("add-group", ["../x", "ml.p5.48xlarge", "1", "--partition", "x"])
+@example("scale", ["compute-nodes", "1", "--upload", "/"])
+@example("up", ["--late-lines", "nan"])
+@example("logs", ["compute-nodes-1"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_that_is_typed_for_the_lab_is_shown_as_a_bug(
+    command: Command, lab: None, name: str, words: list[str]
+) -> None:
+    result = command("lab", name, *words)
+    assert result.code in set(ExitCode) - {ExitCode.INTERNAL}, result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("words", [["up", "--late-lines", "inf"], ["down", "--name", ""], ["scale", "", "1"]])
+def test_a_wrong_command_line_of_the_lab_is_a_usage_error(command: Command, lab: None, words: list[str]) -> None:
+    assert command("lab", *words).code == ExitCode.USAGE

@@ -41,6 +41,19 @@ def test_the_example_is_the_documented_one_with_homes_on_openzfs() -> None:
     assert ours == theirs
 
 
+@pytest.mark.parametrize("name", ["compute-nodes", "../x", "a_b", "-a", "a-", "a" * 64, ""])
+def test_a_group_that_cannot_be_added(example: Shape, name: str) -> None:
+    with pytest.raises(LabUsageError, match="group"):
+        example.with_group(GroupShape(name, "ml.g5.xlarge", ()))
+
+
+def test_a_group_has_a_size_that_a_machine_can_count(example: Shape) -> None:
+    with pytest.raises(LabUsageError, match="from 0 to 10000"):
+        example.resized({"compute-nodes": 10**20})
+    with pytest.raises(LabUsageError, match="a whole number"):
+        parse_counts(["compute-nodes=" + "9" * 5000])
+
+
 def test_nodes_are_named_and_counted_by_the_request(example: Shape) -> None:
     assert {group.name: group.instances for group in example.groups} == {
         "controller-machine": ("controller-machine-1",),
