@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from jinja2.nativetypes import NativeEnvironment
 
 ROLES = sorted(path for path in (ROOT / "collection/roles").iterdir() if path.is_dir())
 PLAYBOOKS = ROOT / "collection/playbooks"
@@ -47,6 +48,16 @@ def texts(role: Path, *folders: str) -> Iterator[tuple[Path, str]]:
         for path in sorted((role / folder).rglob("*")):
             if path.is_file():
                 yield path, path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["accounting", "homes"])
+def test_ubuntu_is_among_the_users_once(name: str) -> None:
+    default = NativeEnvironment().from_string(
+        read(ROOT / f"collection/roles/{name}/defaults/main.yml")[f"{name}_users"]
+    )
+    ada, ubuntu = {"name": "ada"}, {"name": "ubuntu", "home": "/fsx/ubuntu", "slurm_account": "ops"}
+    assert default.render(hyperpod_users=[ada]) == [{"name": "ubuntu"}, ada]
+    assert default.render(hyperpod_users=[ada, ubuntu]) == [ada, ubuntu]
 
 
 @pytest.mark.parametrize("role", ROLES, ids=NAMES)
