@@ -8,6 +8,8 @@ import re
 
 #: Maximum length of the name of a cluster or an instance group, for the service and the daemons.
 NAME_LENGTH = 63
+#: Maximum length of a node's name in Slurm: MAX_SLURM_NAME of its slurm_protocol_defs.h, 64, includes the final NUL.
+NODE_NAME_LENGTH = 63
 #: Maximum length of a partition's name in the accounting database.
 PARTITION_LENGTH = 255
 

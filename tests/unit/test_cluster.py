@@ -631,6 +631,19 @@ def test_names_that_are_none_or_too_long(read: Read, document: dict[str, Any], k
     assert key.endswith("Type") or "64 characters; 63 are allowed" in found.remedy
 
 
+def test_instance_names_that_are_too_long_for_slurm_are_noted_once_a_group(read: Read) -> None:
+    """A group's name may have 63 characters, as many as Slurm's node names, and instances have a number too."""
+    name = "m" * 61
+    instances = [
+        {**MUSCLE["Instances"][0], "InstanceName": f"{name}-{i}", "CustomerIpAddress": f"10.1.9.{i}"} for i in (1, 10)
+    ]
+    group = {**MUSCLE, "Name": name, "Instances": instances}
+    workers = [{"instance_group_name": name, "partition_name": "dev"}]
+    (note,) = read(config(BRAIN, DOOR, group), {**PARAMETERS, "worker_groups": workers}).notes
+    assert f"InstanceGroups[2]: the instance name {name}-10 has 64 characters" in note
+    assert "at most 63" in note
+
+
 @pytest.mark.parametrize(
     "text", ["ssh-ed25519 AAAA Jo <jo@example.com>", "a < b", "$HOME", "my-PLACEHOLDER", "{{ x }}"]
 )

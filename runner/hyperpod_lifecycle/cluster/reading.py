@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from hyperpod_lifecycle import formats
 from hyperpod_lifecycle.cluster.model import Cluster, FileSystem, Group, Instance, NodeType, UntypedGroup
 from hyperpod_lifecycle.cluster.rules import (
     Role,
@@ -108,7 +109,17 @@ class _PairReader:
             for j, instance in enumerate(group.instances or ())
         )
         unique(self.problems, self.file, names)
+        for index, group in groups:
+            self._note_long_names(f"InstanceGroups[{index}]", group)
         return raw
+
+    def _note_long_names(self, at: str, group: RawGroup) -> None:
+        """Note instance names that are too long for Slurm, which has them as node names with UseInstanceNames only."""
+        limit = formats.NODE_NAME_LENGTH
+        longest = max((instance.instance_name for instance in group.instances or ()), key=len, default="")
+        if len(longest) > limit:
+            found = f"the instance name {longest} has {len(longest)} characters, and Slurm's node names at most {limit}"
+            self.notes.append(f"{self.file}: {at}: {found}; shorten the group's name, or leave UseInstanceNames off")
 
     def parameters(self, path: Path | None) -> ProvisioningParameters | None:
         if path is None:
