@@ -89,7 +89,7 @@ def up(
         str | None, typer.Option(help="Debian archive for the image; default: the machine's own.")
     ] = None,
     parallel: Annotated[int, typer.Option(min=0, help="Nodes that run the scripts at once; 0: all.")] = 0,
-    image: Annotated[Kind | None, typer.Option(help="bare: Debian with Slurm; ami: what HyperPod's has.")] = None,
+    image: Annotated[Kind | None, typer.Option(help="ami, the default: what HyperPod's has; or bare.")] = None,
     login_nodes: Annotated[Registration | None, typer.Option(help="Whether login nodes have a NodeName.")] = None,
     topology: Annotated[Topology | None, typer.Option(help="Topology lines and their file.")] = None,
     staging: Annotated[Staging | None, typer.Option(help="The shape of the scripts' folder in /tmp.")] = None,
@@ -112,6 +112,7 @@ def up(
     """Start a lab, or bring one that is up back to its shape, and run the scripts on every node."""
     lab = _lab(name)
     counts, shape = parse_counts(count or []), lab.request
+    kept = shape.platform if shape else PLATFORMS["ami"]
     if shape is None or create_cluster or resource_config or provisioning_parameters:
         shape = _asked_for(create_cluster, resource_config, provisioning_parameters, counts, release or Release.TRIXIE)
     else:
@@ -126,7 +127,7 @@ def up(
         "rewrite_every": rewrite_every,
     }
     changes = {key: value for key, value in asked.items() if value is not None}
-    platform = PLATFORMS[image] if image else shape.platform
+    platform = PLATFORMS[image] if image else kept
     shape = replace_fields(shape, platform=replace_fields(platform, **changes))
     results = lab.up(shape, scripts=not no_scripts, upload_folder=upload, mirror=mirror, parallel=parallel)
     _finish(lab, results)
