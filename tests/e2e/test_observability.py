@@ -348,7 +348,10 @@ def test_what_is_not_signed_or_not_rightly_is_refused_and_the_run_says_so(on: La
     send = f"curl --silent --output /dev/null --write-out '%{{http_code}}' --data x {URL}"
     assert bash(on, LOGIN, send) == "403"
     put_keys(on, LOGIN, KEYS[0], "another")
-    done = apply(on, LOGIN, "-e", "observability_wait_seconds=8")
+    try:
+        done = apply(on, LOGIN)
+    finally:
+        put_keys(on, LOGIN, *KEYS)
     last = must(done)
     assert "degraded" in last
     assert "observability" in last
@@ -356,7 +359,6 @@ def test_what_is_not_signed_or_not_rightly_is_refused_and_the_run_says_so(on: La
     refused = counts(on)
     assert refused["refused: MissingAuthenticationToken"] == 1
     assert refused["refused: SignatureDoesNotMatch"] > 0
-    put_keys(on, LOGIN, *KEYS)
     assert applied(on, LOGIN) == 1, "the collector starts anew"
 
 
@@ -376,7 +378,8 @@ def test_a_download_that_fails_leaves_a_degraded_node_or_fails_the_run(on: Lab, 
     done = apply(on, LOGIN, *words)
     last = must(done)
     assert "degraded" in last
-    assert "observability: Download missing programs" in last
+    assert "observability: " in last
+    assert "404" in last
     last = nodes.refused(on, LOGIN, *words, "-e", "observability_required=true", tags="observability")
     assert "404" in last
     assert "active" in bash(on, LOGIN, "systemctl is-active hyperpod-node-exporter"), "the old one goes on"
