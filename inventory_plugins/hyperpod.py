@@ -13,6 +13,8 @@ description:
   - The node is in the groups C(hyperpod), its node type (C(controller), C(login) or C(compute)),
     C(instance_group_*), C(partition_*) and C(instance_type_*), and has the C(hyperpod_*) variables
     that the role P(hyperpod.lifecycle.platform#role) documents.
+  - Relative paths of O(resource_config), O(provisioning_parameters) and O(shared_users) start at the directory of
+    the source.
   - A source that cannot be read fails the run, whatever C(any_unparsed_is_failed) is set to.
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
@@ -99,12 +101,14 @@ from typing import Any
 from ansible import constants as C
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
+from ansible.utils.path import unfrackpath
 from ansible.utils.unsafe_proxy import wrap_var
 
 try:
     from hyperpod_lifecycle.addresses import find_node
     from hyperpod_lifecycle.cluster import Cluster, Node, load
     from hyperpod_lifecycle.errors import LifecycleError
+    from hyperpod_lifecycle.inputs import FILES
     from hyperpod_lifecycle.inventory import CLUSTER_GROUP, NODE_TYPE_GROUPS, GroupNames, Image, host_variables
     from hyperpod_lifecycle.users import User
     from hyperpod_lifecycle.users import load as load_users
@@ -128,10 +132,14 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         if IMPORT_ERROR:
             raise AnsibleParserError(f"run Ansible with the Python that has hyperpod-lifecycle: {IMPORT_ERROR}")
         # Ansible ignores a mistyped option, and would read the default files.
-        unknown = sorted(set(self._read_config_data(path)) - set(self.get_options()))
+        given = self._read_config_data(path)
+        unknown = sorted(set(given) - set(self.get_options()))
         if unknown:
             known = ", ".join(sorted(self.get_options()))
             raise AnsibleParserError(f"{path}: unknown option {', '.join(unknown)}; the options are {known}")
+        for name in FILES:
+            if given.get(name):
+                self.set_option(name, unfrackpath(given[name], follow=False, basedir=path))
         try:
             users = load_users(Path(self.get_option("shared_users"))).users
             self._add_cluster(*self._read_cluster(), users)

@@ -39,6 +39,10 @@ OPTIONS = (
     "python_interpreter",
     *(each.name for each in fields(Image)),
 )
+#: Options that name files of the user; relative paths start at the directory of the inventory's hyperpod.yml.
+FILES = ("resource_config", "provisioning_parameters", "shared_users")
+#: Options that name paths on nodes.
+NODE_PATHS = ("python_interpreter", "slurm_prefix", "slurm_config_dir")
 CONNECTIONS = {"warm": "hyperpod.lifecycle.warm", "local": "local"}
 
 
@@ -175,7 +179,7 @@ def _pick(
             raise _problem(given, "", "no such file", f"correct --{key.replace('_', '-')}")
         return given.absolute()
     platform = paths.platform_dir / f"{key}.json"
-    first = Path(options.get(key) or platform).absolute()
+    first = Path(options.get(key) or platform)
     if _exists(first):
         return first
     copy = paths.etc_dir / f"{key}.json"
@@ -190,7 +194,7 @@ def _pick(
 def _shared_users(inventory: Path | None, options: Mapping[str, Any], paths: Paths) -> Path:
     """Return the configured path, else the inventory's parent if it has a list, else `etc_dir`."""
     if options.get("shared_users"):
-        return Path(options["shared_users"]).absolute()
+        return Path(options["shared_users"])
     beside = inventory.parent if inventory else paths.etc_dir
     return beside if users.files(beside) else paths.etc_dir
 
@@ -217,9 +221,12 @@ def _options(path: Path) -> dict[str, Any]:
     if options.get("connection", "local") not in CONNECTIONS.values():
         found = f"found {options['connection']!r}"
         raise _problem(path, "connection", found, f"it must be one of: {known(CONNECTIONS.values())}")
-    for key in ("resource_config", "provisioning_parameters", "shared_users", "node"):
+    for key in (*FILES, *NODE_PATHS, "node"):
         if not isinstance(options.get(key, ""), str):
             raise _problem(path, key, f"found {options[key]!r}", "it must be a string")
+    for key in NODE_PATHS:
+        if options.get(key, "/").lstrip()[:1] not in ("/", ""):
+            raise _problem(path, key, f"found {options[key]!r}", "it must be an absolute path on the nodes")
     for each in fields(Image):
         value = options.get(each.name, each.default)
         if type(value) is not type(each.default):
@@ -228,7 +235,7 @@ def _options(path: Path) -> dict[str, Any]:
     if options.get("architecture", "") not in ("", *ARCHITECTURES.values()):
         found = f"found {options['architecture']!r}"
         raise _problem(path, "architecture", found, f"it must be one of: {known(ARCHITECTURES.values())}")
-    return options
+    return {**options, **{key: str(path.parent / options[key]) for key in FILES if options.get(key)}}
 
 
 def _exists(path: Path) -> bool:

@@ -38,6 +38,11 @@ def resolve(folder: Path, **files: str) -> inputs.Inputs:
         ("hyperpod.yml", PLUGIN + "connection: telepathy\n", "connection: found 'telepathy'; it must be one of"),
         ("hyperpod.yml", PLUGIN + "slurm_controller_port: yes\n", "slurm_controller_port: .*it must be a whole number"),
         ("hyperpod.yml", PLUGIN + "slurm_prefix: 7\n", "slurm_prefix: found 7; it must be a string"),
+        (
+            "hyperpod.yml",
+            PLUGIN + "slurm_prefix: opt/slurm\n",
+            "slurm_prefix: found 'opt/slurm'; it must be an absolute",
+        ),
         ("hyperpod.yml", PLUGIN + "architecture: x86_64\n", "architecture: found 'x86_64'; it must be one of"),
         ("hyperpod.yml", PLUGIN + "node: !vault x\n", "line 2: could not determine a constructor"),
         ("hyperpod.yml", PLUGIN + "? [a]\n: b\n", "line 2 column 3: found unhashable key"),
@@ -116,6 +121,15 @@ def test_a_relative_inventory_is_guarded_like_an_absolute_one(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="hyperpod_node_type: read-only"):
         inputs.resolve(Paths(*(tmp_path / name for name in "abcd")), inventory=Path("mine"))
+
+
+def test_relative_paths_in_the_inventory_start_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    names = {"resource_config": "r.json", "provisioning_parameters": "../p.json", "shared_users": "users.txt"}
+    text = PLUGIN + yaml.safe_dump(names)
+    found = resolve(tmp_path, **{"hyperpod.yml": text, "r.json": "{}", "../p.json": "{}"})
+    given = [found.resource_config, found.provisioning_parameters, found.shared_users]
+    assert given == [tmp_path / "inventory" / name for name in names.values()]
 
 
 def test_every_path_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,12 @@ def test_variables_are_the_contract_that_the_platform_role_documents() -> None:
         assert isinstance(value, types[options[name]["type"]]), name
 
 
-def test_variables_of_a_node(ansible: Callable[..., Any], source: Callable[..., Path]) -> None:
-    variables = plain(read(ansible, source(node="muscle-2"))["_meta"]["hostvars"]["muscle-2"])
+def test_variables_of_a_node(ansible: Callable[..., Any], source: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    shutil.copy(BASELINE / "resource_config.json", tmp_path / "there")
+    # A relative path starts at the source, which is not in the working directory.
+    moved = source(node="muscle-2", resource_config="resource_config.json").rename(tmp_path / "there/hyperpod.yml")
+    variables = plain(read(ansible, moved)["_meta"]["hostvars"]["muscle-2"])
     assert variables["hyperpod_node_type"] == "compute"
     assert variables["hyperpod_address"] == "10.20.1.100"
     assert variables["hyperpod_controller_addresses"] == ["10.20.0.5"]
