@@ -162,6 +162,19 @@ def test_a_backup_goes_to_s3_and_comes_back(tmp_path: Path, state: Path, bucket:
         s3.choose("s3://bucket/elsewhere", "ml", ARN, str(tmp_path / "none"))
 
 
+def test_controllers_that_back_up_to_s3_in_the_same_second_do_not_collide(
+    tmp_path: Path, state: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    for host in ("ip-10-0-0-1", "ip-10-0-0-11.ec2.internal"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        names.append(s3.name("20261101T000000Z"))
+        s3.upload(str(make(tmp_path / host, state)), f"s3://bucket/b/ml-abc/{names[-1]}")
+    assert len(set(names)) == 2
+    assert set(backups.finished(str(bucket / "b/ml-abc"))) == set(names)
+    assert s3.choose("s3://bucket/b", "ml", ARN, str(tmp_path / "found"))[0].rpartition("/")[2] in names
+
+
 def test_what_arrives_in_s3_is_read_again(tmp_path: Path, state: Path, bucket: Path) -> None:
     folder = make(tmp_path / "backup", state)
     bucket.joinpath("b").mkdir(parents=True)

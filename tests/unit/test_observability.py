@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from ansible.errors import AnsibleFilterError
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.hyperpod.lifecycle.plugins.filter import observability
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, hooks, metrics
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
+from ansible_collections.hyperpod.lifecycle.plugins.modules import metrics_verify
 from conftest import ROOT, tasks_of
 
 from hyperpod_lifecycle.in_ansible.answer import check_settings
@@ -345,6 +348,33 @@ def test_the_other_collector_has_counters() -> None:
     assert delivery.works(sent + "7", 0)
     failed = "otelcol_exporter_send_failed_metric_points_total 3"
     assert not delivery.works(f"{sent}9\n{failed}", 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (r'err="server returned HTTP status 403 Forbidden: {\"message\":\"x\"}"', "HTTP status 403 Forbidden"),
+        (
+            "error: Permanent error: remote write returned HTTP status 404 Not Found; err = <nil>",
+            "HTTP status 404 Not Found",
+        ),
+        ('err="server returned HTTP status 429 Too Many Requests"', ""),
+        ('err="server returned HTTP status 500 Internal Server Error"', ""),
+    ],
+)
+def test_a_refusal_for_good_is_named_without_waiting(monkeypatch: pytest.MonkeyPatch, line: str, said: str) -> None:
+    texts = iter([reading(1000), *(reading(1000 + n, failed=n) for n in range(1, 9))])
+    monkeypatch.setattr(metrics_verify, "answer", lambda *_: next(texts))
+    monkeypatch.setattr(metrics_verify, "journal", lambda *_: line)
+    monkeypatch.setattr(metrics_verify, "POLL_SECONDS", 0)
+    params = {"collector": "prometheus", "unit": "agent", "url": "", "recent_seconds": 60, "wait_seconds": 90}
+    if said:
+        with pytest.raises(Fault, match=f"receiver of agent refuses samples: {said}; check"):
+            metrics_verify.deliver(params, time.monotonic() + 90)
+        assert len(list(texts)) == 6, "one loss may be followed by a delivery"
+    else:
+        with pytest.raises(StopIteration):  # it waits
+            metrics_verify.deliver(params, time.monotonic() + 90)
 
 
 # --- Slurm ---

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups of a cluster's accounting database and of slurmctld's state. Uses the standard library only.
 
-A location of backups has a directory per cluster, and below it one per backup, named after its time::
+A location of backups has a directory per cluster, and below it one per backup, named after its time, in S3 also after
+the host::
 
     <cluster name>-<last part of its ARN>/20261130T140509Z/
         manifest.json      cluster and versions, and size and SHA-256 of each other file
@@ -36,7 +37,7 @@ STATE = "state.tar.gz"
 FORMAT = 1
 #: Format and pattern of a backup's name.
 TIME = "%Y%m%dT%H%M%SZ"
-NAME = re.compile(r"\d{8}T\d{6}Z")
+NAME = re.compile(r"\d{8}T\d{6}Z(-[A-Za-z0-9-]+)?")
 
 
 def key(cluster, arn):

@@ -44,7 +44,8 @@ def run(command, seconds, data="", **options):
     return done.returncode, out, err.strip()
 
 
-def journal(unit, lines=12):
-    """Return the last lines of a unit's journal."""
-    _status, out, _err = run(["journalctl", f"--unit={unit}", f"--lines={lines}", "--no-pager", "--output=cat"], 20)
+def journal(unit, lines=12, since=0):
+    """Return the last lines of a unit's journal, from the time `since` on, in seconds since the epoch."""
+    words = [f"--unit={unit}", f"--lines={lines}", *([f"--since=@{since}"] if since else [])]
+    _status, out, _err = run(["journalctl", *words, "--no-pager", "--output=cat"], 20)
     return f"journal of {unit}:\n{out.rstrip()}"

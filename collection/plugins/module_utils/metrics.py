@@ -21,6 +21,9 @@ COLLECTORS = {
     ),
 }
 
+#: A refusal for good, as both collectors log it: 408 and 429 are retried, as are errors of the server.
+_REFUSED = re.compile(r"HTTP status (?!408|429)4\d\d\b[^\"\\;\n]*")
+
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -40,6 +43,12 @@ def total(text, names):
     return found
 
 
+def refusal(journal):
+    """The last refusal for good in a collector's journal, such as ``HTTP status 403 Forbidden: ...``, or ""."""
+    found = _REFUSED.findall(journal)
+    return found[-1].strip(" :{") if found else ""
+
+
 class Delivery:
     """Readings of a collector's own metrics, until one says that it delivers."""
 
@@ -47,12 +56,17 @@ class Delivery:
         self.names, self.timestamps = COLLECTORS[collector], collector == "prometheus"
         self.recent = recent_seconds
         self.first = None
+        self.losses = 0  #: readings that showed more lost samples than the one before
+        self.lost = 0.0
 
     def works(self, text, now):
         """Has it delivered lately, with no loss since the first reading?"""
         progress, lost = (total(text, names) for names in self.names)
         if self.first is None:
             self.first = (progress, lost)
+        elif lost > self.lost:
+            self.losses += 1
+        self.lost = lost
         fresh = now - progress < self.recent if self.timestamps else progress > 0
         if not fresh:
             return False

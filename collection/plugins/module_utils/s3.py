@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import backups
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
@@ -14,6 +16,11 @@ SECONDS = 3600
 def is_url(place):
     """Return whether a location is in S3."""
     return place.startswith("s3://")
+
+
+def name(created):
+    """Return the name of a backup in S3, with this host's: S3 does not refuse one that another controller has taken."""
+    return f"{created}-{re.sub(r'[^A-Za-z0-9-]', '-', socket.gethostname())}"
 
 
 def _aws(*words):

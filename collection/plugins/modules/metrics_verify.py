@@ -11,7 +11,8 @@ module: metrics_verify
 short_description: Verify that exporters answer and a collector delivers
 description:
   - Polls every exporter until it answers, then the collector's own metrics until it has delivered samples without
-    losing any. The error names the failed unit and has the last lines of its journal.
+    losing any. A receiver that refuses samples for good (HTTP status 4xx, except 408 and 429) ends the wait.
+    The error names the failed unit and has the last lines of its journal.
 extends_documentation_fragment:
   - hyperpod.lifecycle.attributes
 author:
@@ -83,7 +84,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.metrics import Delivery, fetch
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.metrics import Delivery, fetch, refusal
 
 POLL_SECONDS = 0.5
 
@@ -100,12 +101,16 @@ def answer(unit, url, deadline):
 
 
 def deliver(params, deadline):
-    """Wait until the collector delivers."""
+    """Wait until the collector delivers. Two losses in a row and a refusal for good in its journal end the wait."""
+    start = int(time.time())
     delivery = Delivery(params["collector"], params["recent_seconds"])
     while True:
         text = answer(params["unit"], params["url"], deadline)
         if delivery.works(text, time.time()):
             return
+        if delivery.losses > 1 and (said := refusal(journal(params["unit"], 50, start))):
+            remedy = "check observability_remote_write_url, and aps:RemoteWrite in the policy of the instances' role"
+            raise Fault(f"the receiver of {params['unit']} refuses samples: {said}; {remedy}")
         if time.monotonic() > deadline:
             lost = delivery.losing(text)
             what = f"has lost {lost:.0f} samples" if lost else "has delivered nothing"

@@ -78,7 +78,7 @@ def main():
     os.umask(0o077)
     try:
         controller = Controller(module.params["prefix"], module.params["config_dir"])
-        name = f"{backups.key(controller.cluster, arn)}/{created}"
+        name = f"{backups.key(controller.cluster, arn)}/{s3.name(created) if s3.is_url(dest) else created}"
         if module.check_mode:
             module.exit_json(changed=True, backup=f"{dest}/{name}")
         if s3.is_url(dest):
