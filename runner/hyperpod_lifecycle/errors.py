@@ -3,16 +3,18 @@
 
 From a failed task to the exit code of a node:
 
-1. An optional concern has one block in its `tasks/main.yml`, whose rescue is the action `verdict`. Unless
+1. A task declares with the action `verdict` that its concern is "blocked" or "pending", which is no failure: the
+   platform, the hardware or a person keeps jobs from the node, or another node is not ready yet.
+2. An optional concern has one block in its `tasks/main.yml`, whose rescue is the action `verdict`. Unless
    `<concern>_required` is true, the action succeeds and Ansible continues with the next concern. Otherwise it fails
    with the reason of the failed task, and Ansible stops for this node. Required concerns have no rescue.
-2. `Events` sets the status of the concern of a failed task to "degraded", or to "failed" if the statistics say that
+3. `Events` sets the status of the concern of a failed task to "degraded", or to "failed" if the statistics say that
    Ansible stopped for this node. A concern whose `<concern>_enabled` is false is "off".
-3. `ansible_run` evaluates the statistics, not only Ansible's exit code. It raises `InputError` if a setting is wrong,
+4. `ansible_run` evaluates the statistics, not only Ansible's exit code. It raises `InputError` if a setting is wrong,
    `ConcernFailed` if a required concern failed or Ansible stopped early, and `TimedOut` or `InterruptedRun` if it
-   terminated Ansible. Degraded concerns raise nothing.
-4. Each of these exceptions has an `ExitCode`. `Report.end` derives status, reason, remedy and the last line from it.
-5. `cli` and then `on_create.sh` exit with that code. HyperPod fails the node unless it is zero.
+   terminated Ansible. Degraded, blocked and pending concerns raise nothing.
+5. Each of these exceptions has an `ExitCode`. `Report.end` derives status, reason, remedy and the last line from it.
+6. `cli` and then `on_create.sh` exit with that code. HyperPod fails the node unless it is zero.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ class ExitCode(IntEnum):
 
     OK = (
         0,
-        "all required concerns succeeded and were verified; the last line has what is still pending on other nodes, "
-        "and any optional concern that failed (`degraded`)",
+        "no required concern failed. `ok`: Slurm would start a job here now; `pending`: another node or the platform "
+        "is not ready yet; `degraded`: an optional concern failed; `blocked`: the platform, the hardware or a person "
+        "keeps jobs from this node",
     )
     INTERNAL = (
         1,
@@ -45,7 +48,7 @@ class ExitCode(IntEnum):
     )
     USAGE = 2, "wrong command line"
     INPUT = 3, "a file or a setting is wrong: the message names file, key and remedy; nothing was changed"
-    FAILED = 4, "a required concern failed, or Ansible stopped early"
+    FAILED = 4, "`failed`: a required concern failed, or Ansible stopped early"
     TIMEOUT = 5, "the run took longer than `--timeout`"
     LOCKED = 6, "another run holds this node and did not end within `--lock-wait`"
     INTERRUPTED = 130, "stopped by SIGINT, SIGTERM or SIGHUP"

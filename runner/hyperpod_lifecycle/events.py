@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from hyperpod_lifecycle import causes
+from hyperpod_lifecycle import causes, verdicts
 from hyperpod_lifecycle.log import Log
 from hyperpod_lifecycle.progress import Progress
 from hyperpod_lifecycle.report import Concern, FailedTask, Task, one_line
@@ -22,7 +22,7 @@ HIDDEN = "its result is hidden (no_log)"
 #: Actions that Ansible runs under any tag, whether the concern was selected or not.
 ALWAYS_RUN = ("ansible.builtin.validate_argument_spec", "validate_argument_spec")
 
-#: This action repeats a failure that has been reported.
+#: This action repeats a failure that has been reported, or declares that the concern is blocked or pending.
 VERDICT = "hyperpod.lifecycle.verdict"
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -158,6 +158,8 @@ class Events:
             concern = self._selected()
             concern.changed += 1
             self.changed_tasks.append(Task(concern.name, self._task, data.get("task_path") or ""))
+        if data.get("task_action") == VERDICT:
+            self._declared((data.get("res") or {}).get("verdict") or {})
         self._tell(data, "changed" if changed else "ok")
 
     def _runner_on_skipped(self, data: Mapping[str, Any]) -> None:
@@ -186,6 +188,14 @@ class Events:
 
     # --- what they share ---
 
+    def _declared(self, verdict: Mapping[str, Any]) -> None:
+        """Record what a task has declared about its concern, unless a worse verdict is known."""
+        concern = self._selected()
+        status = verdict.get("status", verdicts.OK)
+        if status != verdicts.OK and verdicts.worst([concern.status, status]) == status:
+            concern.status, concern.reason = status, one_line(str(verdict["reason"]))
+            self._progress.say(f"{concern.name}: {status}: {concern.reason}")
+
     def _selected(self) -> Concern:
         concern = self._play or Concern(name="")
         if concern not in self.concerns:
@@ -196,7 +206,7 @@ class Events:
         self._announce()
         concern = self._selected()
         concern.failed += 1
-        concern.status = "degraded"  # until the statistics say that the node did not go on
+        concern.status = verdicts.DEGRADED  # until the statistics say that the node did not go on
         failed = FailedTask(concern.name, self._task, data.get("task_path") or "", why)
         self.failed_tasks.append(failed)
         first, *quoted = failed.reason.splitlines()
@@ -237,7 +247,7 @@ class Events:
             return
         concern.seconds = round(time.monotonic() - self._play_started, 1)
         if self._lost() and self.failed_tasks and self.failed_tasks[-1].concern == concern.name:
-            concern.status = "failed"
+            concern.status = verdicts.FAILED
         if concern.status == "ok" and any(self._tags):
             whole = {play.name: play.whole(*self._tags) for play in self._plays()}
             concern.status = "ok" if whole.get(concern.name, True) else "partial"
@@ -252,7 +262,7 @@ class Events:
     def abort(self) -> None:
         """Mark the running concern as failed, because Ansible was terminated before it sent its statistics."""
         if self._play in self.concerns and self._play:
-            self._play.status = "failed"
+            self._play.status = verdicts.FAILED
             self._end_play()
 
 

@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hyperpod_lifecycle import __version__
+from hyperpod_lifecycle import __version__, verdicts
 from hyperpod_lifecycle.errors import ExitCode, InputError, Problem
 from hyperpod_lifecycle.paths import write_private
 
-#: Status of a run by its exit code; a run that ends with 0 is "ok" or "degraded".
+#: Status of a run by its exit code; a run that ends with 0 has the worst verdict of its concerns.
 STATUS: dict[int, str] = {
-    ExitCode.OK: "ok",
+    ExitCode.OK: verdicts.OK,
     ExitCode.INTERNAL: "error",
     ExitCode.INPUT: "invalid",
-    ExitCode.FAILED: "failed",
+    ExitCode.FAILED: verdicts.FAILED,
     ExitCode.TIMEOUT: "timeout",
     ExitCode.LOCKED: "locked",
     ExitCode.INTERRUPTED: "interrupted",
@@ -32,6 +32,13 @@ UNFINISHED = "unfinished"
 #: Maximum length of the last line, which consoles and APIs truncate.
 LINE = 400
 
+#: What to do after a run that is not ok, although its exit code is 0.
+_NEXT = {
+    verdicts.PENDING: "nothing; `hyperpod-lifecycle apply --tags verify` shows whether it is ready",
+    verdicts.DEGRADED: "all required concerns succeeded; see `hyperpod-lifecycle report`",
+    verdicts.BLOCKED: "once the cause is gone: hyperpod-lifecycle apply",
+}
+
 _RUN_AGAIN = re.compile(r",? then run again: hyperpod-lifecycle apply(?: --tags \w+)?")
 
 
@@ -39,8 +46,8 @@ _RUN_AGAIN = re.compile(r",? then run again: hyperpod-lifecycle apply(?: --tags 
 class Concern:
     """One play on this node.
 
-    Its status is ok, off (its switch is false), partial (tags left a part of it out), failed, degraded (a task failed,
-    the node went on), not_run (the run ended before it) or not_selected (tags left it out).
+    Its status is a verdict (see verdicts.py), off (its switch is false), partial (tags left a part of it out), not_run
+    (the run ended before it) or not_selected (tags left it out).
     """
 
     name: str
@@ -48,6 +55,7 @@ class Concern:
     seconds: float = 0.0
     changed: int = 0
     failed: int = 0
+    reason: str = ""  #: why it is blocked or pending
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -105,12 +113,22 @@ class Report:
         self.exit_code = int(exit_code)
         self.status = STATUS[exit_code]
         self.reason, self.remedy = reason, remedy
-        degraded = [concern.name for concern in self.concerns if concern.status == "degraded"]
-        if self.status == "ok" and degraded:
-            self.status = "degraded"
-            first = {task.concern: task for task in reversed(self.failed_tasks)}
-            self.reason = "; ".join(one_line(str(first[name])) for name in degraded)
-            self.remedy = "all required concerns succeeded; see `hyperpod-lifecycle report`"
+        if self.status != verdicts.OK:
+            return
+        self.status = verdicts.worst(concern.status for concern in self.concerns)
+        if self.status == verdicts.OK:
+            return
+        # The worst first: it is what the status means.
+        troubled = [concern for concern in self.concerns if concern.status in _NEXT]
+        troubled.sort(key=lambda concern: -verdicts.ORDER.index(concern.status))
+        self.reason = "; ".join(one_line(self._why(concern)) for concern in troubled)
+        self.remedy = _NEXT[self.status]
+
+    def _why(self, concern: Concern) -> str:
+        """Return why a concern is not ok."""
+        if concern.status != verdicts.DEGRADED:
+            return f"{concern.name}: {concern.reason}"
+        return str(next(task for task in self.failed_tasks if task.concern == concern.name))
 
     def sentence(self) -> str:
         """The run in one line of at most LINE characters. What it has to leave out is in :meth:`left_out`."""

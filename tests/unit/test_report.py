@@ -88,6 +88,24 @@ def test_every_degraded_concern_is_named() -> None:
     assert made.sentence().endswith("next: all required concerns succeeded; see `hyperpod-lifecycle report`")
 
 
+def test_a_run_is_as_good_as_its_worst_concern_and_names_every_one_that_is_not_ok() -> None:
+    made = sample()
+    made.concerns[0].status, made.concerns[0].reason = "pending", "no controller answers yet"
+    made.concerns[1].status, made.concerns[1].reason = "blocked", "drained by amy: disk"
+    made.concerns += [Concern("containers", "degraded"), Concern("homes", "partial"), Concern("fsx", "not_selected")]
+    made.failed_tasks = [FailedTask("containers", "Tune", "main.yml:9", "no signal")]
+    made.end(ExitCode.OK)
+    assert (made.status, made.exit_code) == ("blocked", 0)
+    reasons = "; slurm: drained by amy: disk; containers: Tune: no signal; platform: no controller answers yet; "
+    assert reasons in made.sentence()
+    assert made.sentence().endswith("next: once the cause is gone: hyperpod-lifecycle apply")
+    made.concerns[1].status, made.concerns[2].status = "ok", "ok"
+    made.end(ExitCode.OK)
+    assert (made.status, made.reason) == ("pending", "platform: no controller answers yet")
+    made.end(ExitCode.FAILED, "fsx: Mount: no")
+    assert (made.status, made.reason) == ("failed", "fsx: Mount: no")
+
+
 def test_the_last_line_has_at_most_400_characters_and_what_it_leaves_out_is_known() -> None:
     made = sample()
     why = f"slurm: Start slurmd: it does not start {'x' * 900} the cause"
@@ -174,7 +192,7 @@ def test_the_file_has_the_documented_keys_and_comes_back_as_it_was(tmp_path: Pat
     content = json.loads(path.read_text())
     assert content["version"] == __version__
     assert {"node", "node_type", "cluster", "started", "seconds", "check", "tags", "status", "exit_code"} < set(content)
-    assert set(content["concerns"][0]) == {"name", "status", "seconds", "changed", "failed", "notes"}
+    assert set(content["concerns"][0]) == {"name", "status", "seconds", "changed", "failed", "reason", "notes"}
     assert set(content["failed_tasks"][0]) == {"concern", "task", "path", "reason"}
     assert asdict(report.read(path)) == asdict(made)
 
@@ -302,6 +320,20 @@ def test_a_failure_that_the_verdict_repeats_is_one_failure() -> None:
     made, shown = folded(("failed", first), ("failed", verdict))
     assert [task.reason for task in made.failed_tasks] == ["Request failed: http://x/a: HTTP Error 404: Not Found"]
     assert shown.count("Request failed") == 1
+
+
+def test_a_task_declares_a_verdict_which_none_better_replaces() -> None:
+    def declares(status: str, reason: str = "") -> tuple[str, dict[str, Any]]:
+        verdict = {"status": status, "reason": reason}
+        return "ok", {"action": "hyperpod.lifecycle.verdict", "verdict": verdict}
+
+    made, shown = folded(declares("blocked", "drained"), declares("pending", "later"), declares("ok"))
+    assert [(concern.status, concern.reason) for concern in made.concerns] == [("blocked", "drained")]
+    assert "slurm: blocked: drained" in shown
+    made, _shown = folded(declares("blocked", "drained"), ("failed", {"msg": "no"}))
+    assert made.concerns[0].status == "degraded"  # the statistics are missing here; else failed
+    made, _shown = folded(declares("ok"))
+    assert made.concerns[0].status == "ok"
 
 
 def play(name: str, **options: Any) -> Play:
