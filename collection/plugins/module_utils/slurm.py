@@ -7,18 +7,12 @@ import re
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 
-#: Parameters in slurm.conf that only the HyperPod agent may change.
+#: Parameters in slurm.conf that only the HyperPod agent may change, besides all of Topology*.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
 
 #: Slurm's default ports.
 PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
 _PORT_OF = {"slurmctldport": "slurmctld", "dbdport": "slurmdbd", "accountingstorageport": "slurmdbd"}
-
-#: Key of the lines of gres.conf, which the agent writes for GPU nodes.
-GRES = "gres.conf"
-
-#: Parameters with many lines, to which the agent adds as nodes join.
-_DEFINITIONS = ("PartitionName", "NodeName", GRES)
 
 _PARAMETER = re.compile(r"^\s*([A-Za-z]+)\s*=\s*(.*?)\s*$")
 _HOST = re.compile(r"^([^()\s]+)(?:\(([^()\s]+)\))?$")
@@ -58,15 +52,14 @@ def controllers(text):
     return list(dict.fromkeys(part for host in controller_hosts(text) for part in host))
 
 
-def managed(text, gres=""):
-    """Return what the agent manages as ``{parameter: [values in order]}``, to compare two readings."""
+def managed(text):
+    """Return what the agent manages as ``{parameter: [values in order]}``."""
     names = {name.lower(): name for name in MANAGED}
     found = {}
     for key, value in parameters(text):
-        name = names.get(key.lower())
+        name = names.get(key.lower()) or (key if key.lower().startswith("topology") else "")
         if name:
             found.setdefault(name, []).append(" ".join(value.split()))
-    found[GRES] = [f"{key}={' '.join(value.split())}" for key, value in parameters(gres)]
     return found
 
 
@@ -90,30 +83,17 @@ def hostlist(expression):
     return found
 
 
-def _definitions(value):
-    """Return one line per defined name, such as ``p1 State=UP``, without options that change with nodes."""
-    names, *options = re.sub(r"^NodeName=", "", value).split()
-    rest = " ".join(
-        option for option in options if not option.lower().startswith(("nodes=", "nodeaddr=", "nodehostname="))
-    )
-    return [f"{name} {rest}" for name in hostlist(names)]
+def touched(before, after):
+    """Return, for a message, what the agent manages and an edit of slurm.conf would change. Both are whole texts.
 
-
-def lost(before, after):
-    """Return the agent's parameters that are missing or changed since an earlier reading, for a message.
-
-    Nodes and partitions that the agent adds in the meantime are ignored, as are nodes that join a partition or share
-    a line with new ones. Any other difference is reported.
+    It is for an edit of ours only. Two readings of the file differ whenever the agent adds or removes a node.
     """
-    missing = []
-    for name, values in before.items():
-        now = after.get(name, [])
-        if name in _DEFINITIONS:
-            there = {one for value in now for one in _definitions(value)}
-            missing += [f"{name}={value}" for value in values if not there.issuperset(_definitions(value))]
-        elif values != now:
-            missing.append("{}={} became {}".format(name, ",".join(values), ",".join(now) or "absent"))
-    return missing
+    old, new = managed(before), managed(after)
+    return [
+        "{}={} became {}".format(name, ",".join(old.get(name, ["absent"])), ",".join(new.get(name, ["absent"])))
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+    ]
 
 
 def expand_includes(text, matches):

@@ -125,8 +125,8 @@ def include(path, before, file):
     """Return slurm.conf with the Include line, after checking that it changes nothing that the agent manages."""
     after = accounting.with_include(before, file)
     if after != before:
-        changed = slurm.lost(slurm.managed(before), slurm.managed(after))
-        if changed or slurm.managed(before) != slurm.managed(after):
+        changed = slurm.touched(before, after)
+        if changed:
             raise Fault(f"{path}: the line Include {file} would change what the agent manages: {'; '.join(changed)}")
     return after
 

@@ -1,8 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
-# Not ansible.builtin.wait_for: the agent's file is complete when it names all controllers, and what the agent manages
-# is compared over a run.
+# Not ansible.builtin.wait_for: the agent's file is complete when it names all controllers.
 """Wait until the agent's slurm.conf names this cluster's controllers, and read it."""
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ short_description: Wait for the agent's slurm.conf and read the parameters that 
 description:
   - The HyperPod agent writes C(slurm.conf). Slurm must not start until it names the controllers of this cluster.
   - Addresses are compared as a whole, so C(10.0.0.1) does not match C(10.0.0.10).
-  - With O(unchanged_since) the module fails if a parameter that the agent manages differs from an earlier reading.
 extends_documentation_fragment:
   - hyperpod.lifecycle.attributes
 author:
@@ -32,9 +30,6 @@ options:
     description: Seconds to wait for the addresses.
     type: int
     default: 0
-  unchanged_since:
-    description: RV(managed) of an earlier reading.
-    type: dict
 attributes:
   check_mode:
     support: full
@@ -51,7 +46,7 @@ EXAMPLES = r"""
 RETURN = r"""
 managed:
   description:
-    - Values of every parameter that the agent manages, in the order of the file, and the lines of C(gres.conf).
+    - Values of every parameter that the agent manages, in the order of the file.
   type: dict
   returned: success
 controllers:
@@ -106,7 +101,6 @@ def main():
             "path": {"type": "path", "required": True},
             "controllers": {"type": "list", "elements": "str", "required": True},
             "wait_seconds": {"type": "int", "default": 0},
-            "unchanged_since": {"type": "dict"},
         },
         supports_check_mode=True,
     )
@@ -115,10 +109,7 @@ def main():
     deadline = time.monotonic() + limit
     while True:
         text, missing = shortcoming(path, module.params["controllers"])
-        managed = slurm.managed(text, read(path.with_name("gres.conf")))
-        # This also waits for an agent that is writing the file.
-        lost = slurm.lost(module.params["unchanged_since"] or {}, managed)
-        if not (missing or lost) or time.monotonic() >= deadline:
+        if not missing or time.monotonic() >= deadline:
             break
         time.sleep(0.25)
     ports = slurm.ports(accounting.all_parameters(path, "accounting"), read(path.with_name("slurmdbd.conf")))
@@ -131,13 +122,8 @@ def main():
             msg=f"{path} is not this cluster's after {limit} s: {missing}; the agent writes it, "
             "see /var/log/aws/clusters and compare with resource_config.json"
         )
-    if lost:
-        module.fail_json(
-            msg="{}: what the agent manages changed during this run: {}; put it back or let the agent write "
-            "the file again (systemctl restart sagemaker-cluster-agent)".format(path, "; ".join(lost))
-        )
     hosts = [{"name": name, "address": address} for name, address in slurm.controller_hosts(text)]
-    module.exit_json(managed=managed, controllers=slurm.controllers(text), hosts=hosts, ports=ports)
+    module.exit_json(managed=slurm.managed(text), controllers=slurm.controllers(text), hosts=hosts, ports=ports)
 
 
 if __name__ == "__main__":
