@@ -350,6 +350,22 @@ def test_the_other_collector_has_counters() -> None:
     assert not delivery.works(f"{sent}9\n{failed}", 0)
 
 
+def test_a_removal_that_ended_before_systemd_was_reloaded_is_completed(role_tasks: Any, tmp_path: Path) -> None:
+    program, calls = tmp_path / "fake/systemctl", tmp_path / "calls"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{calls}\n[ "$1" != show ] || printf "no\\n\\nyes\\n"\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{program.parent}:{os.defpath}"}
+    tasks = [{"name": "Remove", "block": tasks_of("observability", "absent"), "environment": environment}]
+    done = role_tasks("observability", tasks, _observability_kept=["hyperpod-node-exporter"])
+    assert done.returncode == 0, done.stdout
+    asked, *rest = calls.read_text().splitlines()
+    assert asked.startswith("show --property=NeedDaemonReload --value hyperpod-")
+    assert "hyperpod-efa-exporter.service" in asked
+    assert "hyperpod-node-exporter" not in asked
+    assert rest == ["daemon-reload"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
