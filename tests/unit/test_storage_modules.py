@@ -9,12 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mount_faults, mounts
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import mount_faults, mounting, mounts
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.limited import limited
-from ansible_collections.hyperpod.lifecycle.plugins.modules import shared_mount
 
 
-def share(**changes: object) -> shared_mount.Share:
+def share(**changes: object) -> mounting.Share:
     wanted = {"path": "/fsx", "kind": "lustre", "dns_name": "fs-1.example", "mount_name": "abc", "export": "/fsx"}
     params = {
         **wanted,
@@ -25,7 +24,7 @@ def share(**changes: object) -> shared_mount.Share:
         "wait_seconds": 0,
         **changes,
     }
-    found: shared_mount.Share = shared_mount.Share(SimpleNamespace(params=params, check_mode=False))
+    found: mounting.Share = mounting.Share(SimpleNamespace(params=params, check_mode=False))
     return found
 
 
@@ -38,42 +37,42 @@ def test_a_probe_leaves_nothing_and_clears_what_a_killed_run_has_left(
     with monkeypatch.context() as killed:
         killed.setattr(os, "fsync", die)
         with pytest.raises(ChildProcessError):
-            limited(lambda: shared_mount.write_probe(str(tmp_path)), 5)
+            limited(lambda: mounting.write_probe(str(tmp_path)), 5)
     assert len(list(tmp_path.iterdir())) == 1
-    shared_mount.write_probe(str(tmp_path))
+    mounting.write_probe(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_probe_does_not_follow_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_mount, "own_name", lambda kind: "probe")
+    monkeypatch.setattr(mounting, "own_name", lambda kind: "probe")
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / ".probe").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic"):
-        shared_mount.write_probe(str(tmp_path))
+        mounting.write_probe(str(tmp_path))
     assert victim.read_text() == "precious"
 
 
 def test_many_processes_probe_one_folder_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda _: limited(lambda: shared_mount.write_probe(str(tmp_path)), 20), range(16)))
+        list(pool.map(lambda _: limited(lambda: mounting.write_probe(str(tmp_path)), 20), range(16)))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mount_point_is_no_link_and_never_changed(tmp_path: Path) -> None:
-    limited(lambda: shared_mount.make_folder(str(tmp_path / "a/b")), 5)
+    limited(lambda: mounting.make_folder(str(tmp_path / "a/b")), 5)
     assert (tmp_path / "a/b").stat().st_mode & 0o777 == 0o755
     (tmp_path / "a").chmod(0o700)
-    limited(lambda: shared_mount.make_folder(str(tmp_path / "a")), 5)
+    limited(lambda: mounting.make_folder(str(tmp_path / "a")), 5)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
     (tmp_path / "link").symlink_to(tmp_path / "a")
     with pytest.raises(OSError, match="it leads to"):
-        shared_mount.make_folder(str(tmp_path / "link"))
+        mounting.make_folder(str(tmp_path / "link"))
 
 
 def test_kernels_are_compared_by_number() -> None:
     kernels = ["6.8.0-1021-aws", "6.8.0-999-aws", "5.15.0-1060-aws", "6.11.0-8-generic", "6.8.0-1021"]
-    assert sorted(kernels, key=shared_mount.version_key) == [kernels[2], kernels[1], kernels[4], kernels[0], kernels[3]]
+    assert sorted(kernels, key=mounting.version_key) == [kernels[2], kernels[1], kernels[4], kernels[0], kernels[3]]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,8 @@ def test_a_next_kernel_without_lustre_is_a_note(
 ) -> None:
     (tmp_path / "vmlinuz-999.1.0-2-aws").touch()
     asked = []
-    monkeypatch.setattr(shared_mount, "BOOT", tmp_path)
-    monkeypatch.setattr(shared_mount, "run", lambda *command: (asked.append(command), (status, ""))[1])
+    monkeypatch.setattr(mounting, "BOOT", tmp_path)
+    monkeypatch.setattr(mounting, "run", lambda *command: (asked.append(command), (status, ""))[1])
     each = share(kind=kind)
     each.next_kernel()
     assert bool(each.notes) is noted
@@ -95,7 +94,7 @@ def test_a_next_kernel_without_lustre_is_a_note(
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, autofs: bool, said: str = "") -> list[tuple[str, ...]]:
     """fstab, autofs and systemd of a node without anything mounted, where each attempt to mount ends with `said`."""
     for name, path in (("FSTAB", "fstab"), ("AUTOFS", "autofs"), ("FILE_SYSTEM_TYPES", "filesystems")):
-        monkeypatch.setattr(shared_mount, name, tmp_path / path)
+        monkeypatch.setattr(mounting, name, tmp_path / path)
     (tmp_path / "filesystems").write_text("nodev\tproc\n" + ("nodev\tautofs\n" if autofs else ""))
     if autofs:
         (tmp_path / "autofs").touch()
@@ -109,11 +108,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, autofs: bool, sa
         path.write_text(after)
         return before != after
 
-    monkeypatch.setattr(shared_mount, "run", run)
-    monkeypatch.setattr(shared_mount, "replace", replace)
-    monkeypatch.setattr(shared_mount, "resolve", lambda name: ["10.0.0.9"])
+    monkeypatch.setattr(mounting, "run", run)
+    monkeypatch.setattr(mounting, "replace", replace)
+    monkeypatch.setattr(mounting, "resolve", lambda name: ["10.0.0.9"])
     for name, answer in (("here", None), ("client", None), ("make_folder", None), ("mount_words", said)):
-        monkeypatch.setattr(shared_mount.Share, name, lambda self, *_, answer=answer: answer)
+        monkeypatch.setattr(mounting.Share, name, lambda self, *_, answer=answer: answer)
     return asked
 
 
@@ -131,7 +130,7 @@ def test_without_autofs_it_is_mounted_at_boot_and_that_is_said_once(
     again = share(kind=kind, options=["noatime"])
     assert not again.configure()[0]
     assert again.notes == []
-    with pytest.raises(shared_mount.Fault):
+    with pytest.raises(mounting.Fault):
         again.mount()
     assert [words[2] for words in asked if words[1] == "start"] == ["fsx.mount"]
 
@@ -145,7 +144,7 @@ def test_another_kernel_changes_when_it_is_mounted_and_keeps_what_is_proven(
         folder = tmp_path / str(autofs)
         folder.mkdir()
         machine(folder, monkeypatch, autofs=autofs)
-        monkeypatch.setattr(shared_mount, "FSTAB", fstab)
+        monkeypatch.setattr(mounting, "FSTAB", fstab)
         each = share(options=["noatime"])
         assert each.configure()[0]
         each.settle(works=True)
@@ -168,21 +167,21 @@ def test_what_failed_its_proof_does_not_stay_in_fstab_and_what_was_proven_does(
     fstab.write_text("/dev/a / ext4 defaults 0 1\n")
     each = share(options=["noatime"])
     each.configure()
-    with pytest.raises(shared_mount.Fault, match="security group"):
+    with pytest.raises(mounting.Fault, match="security group"):
         each.mount()
     assert fstab.read_text() == "/dev/a / ext4 defaults 0 1\n"
     assert ("systemctl", "stop", "fsx.automount", "fsx.mount") in asked
     each.configure()
     each.settle(works=True)
     proven = fstab.read_text()
-    with pytest.raises(shared_mount.Fault):
+    with pytest.raises(mounting.Fault):
         share(options=["noatime"]).mount()
     assert fstab.read_text() == proven
 
 
 def test_what_no_retry_heals_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = machine(tmp_path, monkeypatch, autofs=False, said="mount: /fsx: unknown filesystem type 'lustre'.")
-    with pytest.raises(shared_mount.Fault, match="unknown filesystem type 'lustre'.; install the lustre client"):
+    with pytest.raises(mounting.Fault, match="unknown filesystem type 'lustre'.; install the lustre client"):
         share(wait_seconds=10_000).mount()
     assert len([words for words in asked if words[1] == "start"]) == 1
 
@@ -192,7 +191,7 @@ def test_what_may_heal_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
     each = share(kind="openzfs", wait_seconds=10_000)
     attempts = iter(["mounting: mount.nfs: Connection timed out", "mounting: Host is down", ""])
     monkeypatch.setattr(each, "attempt", lambda start: next(attempts))
-    monkeypatch.setattr(shared_mount.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(mounting.time, "sleep", lambda seconds: None)
     each.until_proven(start=True)
     assert list(attempts) == []
 
@@ -237,7 +236,7 @@ def test_the_security_group_is_named_only_where_nobody_was_reached(said: str) ->
 
 
 def test_what_is_no_name_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(shared_mount.Fault, match="is not a DNS name"):
+    with pytest.raises(mounting.Fault, match="is not a DNS name"):
         share(dns_name="a" * 64 + ".example", resolve_seconds=10_000).resolve()
 
 
@@ -245,6 +244,6 @@ def test_an_unknown_name_is_named_when_time_is_up(monkeypatch: pytest.MonkeyPatc
     def unknown(name: str) -> list[str]:
         raise FileNotFoundError(2, "Name or service not known")
 
-    monkeypatch.setattr(shared_mount, "resolve", unknown)
-    with pytest.raises(shared_mount.Fault, match=r"fs-1\.example .*no address within 0 s: Name or service not known"):
+    monkeypatch.setattr(mounting, "resolve", unknown)
+    with pytest.raises(mounting.Fault, match=r"fs-1\.example .*no address within 0 s: Name or service not known"):
         share().resolve()
