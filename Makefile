@@ -14,7 +14,7 @@ empty :=
 PYENV := $(wildcard $(shell pyenv root 2>/dev/null)/versions/*/bin)
 TOX_PATH := $(PATH):$(subst $(empty) $(empty),:,$(PYENV))
 
-.PHONY: help venv lab lab-down test test-all lint unit system main-path e2e thorough sanity bench bundle docs concern picture clean
+.PHONY: help venv lab lab-down test test-all lint unit unit-all system main-path e2e thorough sanity bench bundle docs concern picture clean
 
 help: ## List targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,7 +35,7 @@ lab-down: venv ## Remove the lab's containers
 
 test: lint unit system main-path ## Run the pre-merge tests (no per-concern clusters)
 
-test-all: lint unit system e2e ## Run every test
+test-all: lint unit-all system e2e ## Run every test
 
 lint: venv ## Run ruff, mypy, ansible-lint and shellcheck
 	$(BIN)/ruff check
@@ -46,7 +46,10 @@ lint: venv ## Run ruff, mypy, ansible-lint and shellcheck
 	@command -v shellcheck >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y shellcheck; }
 	shellcheck on_create.sh $$(grep -rlE '^#!/bin/(ba)?sh' --exclude='*.py' lab) collection/roles/*/files/*.sh .ci/run
 
-unit: venv ## Run the tests without root, on each installed Python (3.10 to 3.13)
+unit: venv ## Run the tests without root, on this environment's Python
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
+
+unit-all: venv ## Run the tests without root, on each installed Python (3.10 to 3.13)
 	PATH="$(TOX_PATH)" $(BIN)/tox run-parallel --parallel 4
 
 system: venv ## Run the tests that need root but no lab

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import tarfile
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -369,62 +368,51 @@ def test_a_unit_is_brought_to_its_present_settings(tmp_path: Path) -> None:
     assert units.steps("x", {**unit, "ActiveState": "failed"}, [], wait=False) == [["start", "--no-block", "x"]]
 
 
-@pytest.fixture
-def repository(role_tasks: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run tasks/repository.yml with apt's folder elsewhere; the checksum is that of the key unless it is given."""
-    (tmp_path / "apt/sources.list.d").mkdir(parents=True)
-    key = tmp_path / "key"
-    key.write_text("a key")
-
-    def run(checksum: str = hashlib.sha256(b"a key").hexdigest()) -> subprocess.CompletedProcess[str]:
+@pytest.mark.once
+def test_a_repository_is_trusted_by_one_key_unless_the_image_names_it(role_on_hosts: Any, tmp_path: Path) -> None:
+    """tasks/repository.yml with apt's folder elsewhere."""
+    line = "deb [signed-by=/usr/share/keyrings/docker.gpg] https://download.docker.com/linux/ubuntu jammy stable\n"
+    there = {"added": "", "wrong_key": "", "named": line, "commented_out": f"# {line}"}
+    (tmp_path / "key").write_text("a key")
+    hosts = {}
+    for host, text in there.items():
+        (tmp_path / host / "sources.list.d").mkdir(parents=True)
+        if text:
+            (tmp_path / host / "sources.list.d/theirs.list").write_text(text)
         wanted = {
             "name": "hyperpod-docker",
             "uri": "https://download.docker.com/linux/ubuntu/",
             "components": "stable",
-            "key": f"file://{key}",
-            "checksum": f"sha256:{checksum}",
+            "key": f"file://{tmp_path}/key",
+            "checksum": f"sha256:{hashlib.sha256(b'a key').hexdigest() if host == 'added' else '0' * 64}",
         }
-        settings = {
+        if host != "added":
+            wanted["suite"] = "jammy"
+        hosts[host] = {
             "_containers_source": wanted,
-            "_containers_apt": f"{tmp_path}/apt",
-            "containers_download_attempts": 1,
+            "containers_download_attempts": 0,
         }
-        done: subprocess.CompletedProcess[str] = role_tasks(
-            "containers", tasks_of("containers", "repository"), **settings
-        )
-        return done
-
-    return run
-
-
-def test_a_repository_is_trusted_by_one_key(repository: Any, tmp_path: Path) -> None:
-    done = repository()
-    assert done.returncode == 0, done.stdout + done.stderr
-    keyring, source = (
-        tmp_path / "apt/keyrings/hyperpod-docker.asc",
-        tmp_path / "apt/sources.list.d/hyperpod-docker.sources",
+    tasks, apt_here = (
+        tasks_of("containers", "repository"),
+        {"_containers_apt": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
     )
+    done = role_on_hosts("containers", tasks, hosts, **apt_here)
+    assert {host: done.recap(host)["failed"] for host in hosts} == {
+        "added": 0, "wrong_key": 1, "named": 0, "commented_out": 1
+    }, done.output  # fmt: skip
+    assert done.output.count("checksum") >= 2, done.output
+    assert done.recap("named")["changed"] == 0, "a repository that the image names is left"
+    for host in ("wrong_key", "commented_out"):
+        assert not [path for path in (tmp_path / host).rglob("hyperpod*") if path.is_file()], "another key is refused"
+    keyring = tmp_path / "added/keyrings/hyperpod-docker.asc"
+    source = (tmp_path / "added/sources.list.d/hyperpod-docker.sources").read_text()
     assert keyring.read_text() == "a key"
-    assert re.search(r"^Suites: \w+\nComponents: stable\nSigned-By: (.*)$", source.read_text(), re.MULTILINE)
-    assert f"Signed-By: {keyring}\n" in source.read_text()
+    assert re.search(r"^Suites: \w+\nComponents: stable\nSigned-By: (.*)$", source, re.MULTILINE)
+    assert f"Signed-By: {keyring}\n" in source
     (tmp_path / "key").unlink()
-    assert "changed=0 " in repository().stdout, "a key that is there is not fetched again"
-
-
-def test_another_key_is_refused(repository: Any, tmp_path: Path) -> None:
-    done = repository("0" * 64)
-    assert "checksum" in done.stdout
-    assert "failed=1 " in done.stdout
-    assert [path for path in (tmp_path / "apt").rglob("*") if path.is_file()] == []
-
-
-def test_a_repository_that_the_image_names_is_left(repository: Any, tmp_path: Path) -> None:
-    line = "deb [signed-by=/usr/share/keyrings/docker.gpg] https://download.docker.com/linux/ubuntu jammy stable\n"
-    theirs = tmp_path / "apt/sources.list.d/theirs.list"
-    theirs.write_text(line)
-    assert "changed=0 " in repository("0" * 64).stdout
-    theirs.write_text(f"# {line}")
-    assert "failed=1 " in repository("0" * 64).stdout
+    done = role_on_hosts("containers", tasks, {"added": hosts["added"]}, **apt_here)
+    assert done.recap("added")["failed"] == 0, done.output
+    assert done.recap("added")["changed"] == 0, "a key that is there is not fetched again"
 
 
 def programs(
@@ -554,35 +542,34 @@ def test_only_a_good_enroot_conf_of_somebody_else_is_kept(text: str, disk: str, 
     assert enroot.is_good(text, disk) is good
 
 
-def enroot_tasks() -> list[dict[str, Any]]:
-    """Those that check the settings and write enroot.conf, beside the test."""
+@pytest.mark.once
+def test_enroot_conf_is_what_enroot_reads_or_is_refused(role_on_hosts: Any) -> None:
+    """The tasks that check the settings and render enroot.conf."""
     (check,) = (task for task in tasks_of("containers", "discover") if "containers_enroot_settings" in task["name"])
     (write,) = (task for task in tasks_of("containers", "configure") if task["name"] == "Write enroot.conf")
-    write["ansible.builtin.template"]["dest"] = "{{ playbook_dir }}/enroot.conf"
-    return [check, write]
-
-
-ENROOT_HERE = {
-    "__containers_scratch": {"folder": NVME, "root": False},
-    "__containers_enroot": {"usable": True, "conf_is_good": False},
-}
-
-
-def test_enroot_conf_is_what_enroot_reads(role_tasks: Any, tmp_path: Path) -> None:
+    text = "{{ lookup('ansible.builtin.template', _src, convert_data=false) }}"
+    write = {
+        "ansible.builtin.set_fact": {"shown": text},
+        "vars": {"_src": write["ansible.builtin.template"]["src"]},
+        "when": write.get("when", []),
+    }
     wanted = {**GOOD, "ENROOT_MOUNT_HOME": False, "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"}
-    for changed in (1, 0):
-        done = role_tasks("containers", enroot_tasks(), **ENROOT_HERE, containers_enroot_settings=wanted)
-        assert f"changed={changed} " in done.stdout, done.stdout + done.stderr
-    text = (tmp_path / "enroot.conf").read_text()
-    assert text.startswith(enroot.HEAD)
-    assert enroot.settings(text).items() >= {**wanted, "ENROOT_MOUNT_HOME": "no"}.items()
-
-
-@pytest.mark.parametrize("wrong", [{"ENROOTDATA": "x"}, {"enroot_data_path": "x"}, {"ENROOT_DATA_PATH": "x\ny"}])
-def test_what_enroot_would_not_read_is_refused(role_tasks: Any, tmp_path: Path, wrong: dict[str, str]) -> None:
-    done = role_tasks("containers", enroot_tasks(), **ENROOT_HERE, containers_enroot_settings=wrong)
-    assert f"containers_enroot_settings: {next(iter(wrong))}: not a setting" in done.stdout, done.stdout + done.stderr
-    assert not (tmp_path / "enroot.conf").exists()
+    wrong = {
+        "other_name": {"ENROOTDATA": "x"},
+        "lower_case": {"enroot_data_path": "x"},
+        "two_lines": {"ENROOT_DATA_PATH": "x\ny"},
+    }
+    here = {
+        "__containers_scratch": {"folder": NVME, "root": False},
+        "__containers_enroot": {"usable": True, "conf_is_good": False},
+    }
+    hosts = {host: {**here, "containers_enroot_settings": value} for host, value in {"good": wanted, **wrong}.items()}
+    done = role_on_hosts("containers", [check, write], hosts)
+    assert set(done.shown) == {"good"}, done.output
+    assert done.shown["good"].startswith(enroot.HEAD)
+    assert enroot.settings(done.shown["good"]).items() >= {**wanted, "ENROOT_MOUNT_HOME": "no"}.items()
+    for value in wrong.values():
+        assert f"containers_enroot_settings: {next(iter(value))}: not a setting" in done.output
 
 
 @pytest.mark.parametrize(

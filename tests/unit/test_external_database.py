@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
@@ -22,7 +21,6 @@ from ansible_collections.hyperpod.lifecycle.plugins.modules import (
     database_password_fetch,
     slurm_associations_add,
 )
-from conftest import ROOT
 
 from hyperpod_lifecycle.inventory import Image
 
@@ -88,34 +86,20 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def test_the_clusters_files_decide_where_the_database_is(ansible: Callable[..., Any], tmp_path: Path) -> None:
-    role = ROOT / "collection/roles/accounting"
-    plays = []
-    for name, (given, _expected) in SETTINGS.items():
-        variables = {
-            **{"hyperpod_slurm_configurations": {}, "hyperpod_accounting_database": {}, "hyperpod_instance_types": []},
-            **{"hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:1:cluster/a1b2", "hyperpod_address": "10.0.0.5"},
-            **Image().variables(),
-            **{"hyperpod_controller_addresses": ["10.0.0.5"], "__accounting_conf": {"hosts": [], **CONF}},
-            **given,
-        }
-        content = "{{ _accounting_slurmdbd_settings | combine(_accounting_settings) | to_json }}"
-        write = {"ansible.builtin.copy": {"content": content, "dest": str(tmp_path / name), "mode": "0600"}}
-        files = [str(role / "defaults/main.yml"), str(role / "vars/main.yml")]
-        plays.append(
-            {
-                **{"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": [write]},
-                "vars": {"ansible_python_interpreter": sys.executable},
-            }
-        )
-        (tmp_path / f"{name}.json").write_text(json.dumps(variables))
-        # Later files win, as the inventory does over a role's defaults.
-        files.append(str(tmp_path / f"{name}.json"))
-    (tmp_path / "plays.yml").write_text(json.dumps(plays))
-    done = ansible("ansible-playbook", "-i", "localhost,", "-c", "local", "plays.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.once
+def test_the_clusters_files_decide_where_the_database_is(role_on_hosts: Callable[..., Any]) -> None:
+    common = {
+        **{"hyperpod_slurm_configurations": {}, "hyperpod_accounting_database": {}, "hyperpod_instance_types": []},
+        **{"hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:1:cluster/a1b2", "hyperpod_address": "10.0.0.5"},
+        **Image().variables(),
+        **{"hyperpod_controller_addresses": ["10.0.0.5"], "__accounting_conf": {"hosts": [], **CONF}},
+    }
+    shown = "{{ _accounting_slurmdbd_settings | combine(_accounting_settings) }}"
+    hosts = {f"of_{name}": {**common, **given} for name, (given, _expected) in SETTINGS.items()}
+    done = role_on_hosts("accounting", [{"ansible.builtin.set_fact": {"shown": shown}}], hosts)
+    assert set(done.shown) == set(hosts), done.output
     for name, (_given, expected) in SETTINGS.items():
-        found = json.loads((tmp_path / name).read_text())
+        found = done.shown[f"of_{name}"]
         assert {key: type(value)(found.get(key)) for key, value in expected.items()} == expected, name
         assert ("StorageParameters" in found) == (expected.get("StorageHost") != "localhost"), name
         assert ("DbdBackupHost" in found) == (name == "two")

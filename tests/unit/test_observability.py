@@ -6,13 +6,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
-import json
 import os
 import re
-import shutil
 import subprocess
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from ansible_collections.hyperpod.lifecycle.plugins.filter import observability
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, hooks, metrics
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault
 from ansible_collections.hyperpod.lifecycle.plugins.modules import metrics_verify
-from conftest import ROOT, tasks_of
+from conftest import ROOT, Hosts, tasks_of
 
 from hyperpod_lifecycle.in_ansible.answer import check_settings
 
@@ -117,6 +116,7 @@ def test_the_roles_own_checksums_are_whole_and_for_both_architectures() -> None:
         assert all(maps[f"observability_{program}_checksums"][name] for name in ("amd64", "arm64"))
 
 
+@pytest.mark.once
 def test_programs_come_out_of_an_archive(role_tasks: Any, tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     with tarfile.open(archive, "w:gz") as made:
@@ -152,8 +152,30 @@ def test_a_mount_points_unit(path: str, unit: str) -> None:
     assert observability.mount_unit(path) == unit
 
 
-def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
-    """What the role writes on a compute node with a GPU and EFA, or on another node."""
+#: Nodes to render the files of, with what differs from a compute node with a GPU and EFA.
+NODES: dict[str, dict[str, Any]] = {
+    "advanced": {"observability_advanced": True},
+    "prometheus": {"observability_nccl_inspector": True},
+    "otel": {"observability_nccl_inspector": True, "observability_collector": "otel"},
+    "every_second": {"observability_scrape_seconds": 1},
+    "controller": {"hyperpod_node_type": "controller"},
+    "native_controller": {
+        "hyperpod_node_type": "controller",
+        "__observability_hooks": {"native": True, "port": 7817, "notes": [], "version": "25.11.0"},
+    },
+    "own_controller": {
+        "hyperpod_node_type": "controller",
+        "observability_slurm_exporter_checksums": {"amd64": {"1.8.4": "0" * 64}},
+        "observability_prometheus_checksums": {"amd64": {"2.53.3": "0" * 64}},
+    },
+    "login": {"hyperpod_node_type": "login"},
+    "login_otel": {"hyperpod_node_type": "login", "observability_collector": "otel"},
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(role_on_hosts: Callable[..., Hosts]) -> dict[str, Any]:
+    """What the role writes on each of the nodes."""
     facts = {
         "hyperpod_node_type": "compute",
         "hyperpod_address": "10.0.0.5",
@@ -173,34 +195,26 @@ def rendered(ansible: Any, tmp_path: Path, **settings: Any) -> dict[str, Any]:
         "__observability_rdma": {"stdout_lines": ["/sys/bus/pci/drivers/efa"]},
         "__observability_hooks": {"native": False, "notes": [], "version": "24.11.5"},
     }
-    tasks = yaml.safe_load((ROLE / "tasks/configure.yml").read_text())
-    (config,) = (task for task in tasks if task["name"] == "Write the collector's configuration")
-    (units,) = (task for task in tasks if task["name"] == "Write the units of exporters and collector")
-    for task, name in ((config, "collector.yml"), (units, "{{ item.unit }}.service")):
-        arguments = task["ansible.builtin.template"]
-        arguments["dest"] = f"{tmp_path}/written/{name}"
-        arguments.pop("validate", None)
-    shown = "{{ {'enabled': observability_enabled, 'no_slurm': _observability_no_slurm} | to_json }}"
-    (tmp_path / "role/tasks").mkdir(parents=True)
-    for folder in ("defaults", "vars", "templates"):
-        (tmp_path / "role" / folder).symlink_to(ROLE / folder)
-    show = {"ansible.builtin.copy": {"content": shown, "dest": f"{tmp_path}/shown", "mode": "0644"}}
-    (tmp_path / "role/tasks/main.yml").write_text(yaml.safe_dump([config, units, show]))
-    play = {"hosts": "localhost", "gather_facts": False, "roles": [str(tmp_path / "role")]}
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    (tmp_path / "facts.json").write_text(json.dumps({**facts, **settings}))
-    (tmp_path / "written").mkdir()
-    done = ansible("ansible-playbook", "-c", "local", "-e", f"@{tmp_path}/facts.json", tmp_path / "play.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    units_written = {path.stem: path.read_text() for path in sorted((tmp_path / "written").glob("*.service"))}
-    (tmp_path / "role/tasks/main.yml").unlink()
-    found: dict[str, Any] = json.loads((tmp_path / "shown").read_text())
-    found["config"] = yaml.safe_load((tmp_path / "written/collector.yml").read_text())
-    found["units"] = units_written
-    found["commands"] = {unit: command(text) for unit, text in units_written.items()}
-    for folder in ("role", "written"):
-        shutil.rmtree(tmp_path / folder)
-    return found
+    tasks = {task["name"]: task for task in tasks_of("observability", "configure")}
+    config = tasks["Write the collector's configuration"]
+    units = tasks["Write the units of exporters and collector"]
+    text = "lookup('ansible.builtin.template', _src, convert_data=false)"
+    shown = "{{ {'enabled': observability_enabled, 'no_slurm': _observability_no_slurm, 'units': {}, 'config': TEXT} }}"
+    unit = "{{ shown | combine({'units': {item.unit: TEXT}}, recursive=true) }}"
+    rendering = [
+        {
+            "ansible.builtin.set_fact": {"shown": value.replace("TEXT", text)},
+            "vars": {"_src": task["ansible.builtin.template"]["src"]},
+            "loop": task.get("loop", [0]),
+        }
+        for value, task in ((shown, config), (unit, units))
+    ]
+    done = role_on_hosts("observability", rendering, {name: {**facts, **given} for name, given in NODES.items()})
+    assert set(done.shown) == set(NODES), done.output
+    for found in done.shown.values():
+        found["config"] = yaml.safe_load(found["config"])
+        found["commands"] = {unit: command(found["units"][unit]) for unit in sorted(found["units"])}
+    return done.shown
 
 
 def command(unit: str) -> list[str]:
@@ -209,8 +223,9 @@ def command(unit: str) -> list[str]:
     return str(line).split()
 
 
-def test_a_compute_node_has_all_exporters(ansible: Any, tmp_path: Path) -> None:
-    found = rendered(ansible, tmp_path, observability_advanced=True)
+@pytest.mark.once
+def test_a_compute_node_has_all_exporters(nodes: dict[str, Any]) -> None:
+    found = nodes["advanced"]
     assert found["enabled"] is True
     commands = found["commands"]
     names = ("dcgm-exporter", "efa-exporter", "metrics-agent", "node-exporter")
@@ -233,9 +248,10 @@ def test_a_compute_node_has_all_exporters(ansible: Any, tmp_path: Path) -> None:
     assert (write["url"], write["sigv4"]) == (URL, {"region": "us-west-2"})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("collector", ["prometheus", "otel"])
-def test_units_are_what_systemd_understands(ansible: Any, tmp_path: Path, collector: str) -> None:
-    found = rendered(ansible, tmp_path, observability_collector=collector, observability_nccl_inspector=True)
+def test_units_are_what_systemd_understands(nodes: dict[str, Any], collector: str) -> None:
+    found = nodes[collector]
     for name, text in found["units"].items():
         sections = [line for line in text.splitlines() if line.startswith("[")]
         assert sections == ["[Unit]", "[Service]", "[Install]"], name
@@ -248,28 +264,24 @@ def test_units_are_what_systemd_understands(ansible: Any, tmp_path: Path, collec
     assert "--collector.textfile.directory=/var/lib/hyperpod-observability/nccl" in node
 
 
-def test_a_scrape_ends_before_the_next_one(ansible: Any, tmp_path: Path) -> None:
-    found = rendered(ansible, tmp_path, observability_scrape_seconds=1)
+@pytest.mark.once
+def test_a_scrape_ends_before_the_next_one(nodes: dict[str, Any]) -> None:
+    found = nodes["every_second"]
     assert {each["scrape_timeout"] for each in found["config"]["scrape_configs"]} == {"1s"}
 
 
-def test_a_controller_asks_slurmctld_or_an_exporter_or_says_what_is_missing(ansible: Any, tmp_path: Path) -> None:
-    here = {"hyperpod_node_type": "controller"}
-    found = rendered(ansible, tmp_path, **here)
-    assert list(found["units"]) == ["hyperpod-metrics-agent", "hyperpod-node-exporter"]
+@pytest.mark.once
+def test_a_controller_asks_slurmctld_or_an_exporter_or_says_what_is_missing(nodes: dict[str, Any]) -> None:
+    found = nodes["controller"]
+    assert list(found["commands"]) == ["hyperpod-metrics-agent", "hyperpod-node-exporter"]
     assert found["no_slurm"] is True
-    native = {"native": True, "port": 7817, "notes": [], "version": "25.11.0"}
-    found = rendered(ansible, tmp_path, **here, __observability_hooks=native)
+    found = nodes["native_controller"]
     jobs = {each["job_name"]: each for each in found["config"]["scrape_configs"]}
     assert jobs["slurm-nodes"]["metrics_path"] == "/metrics/nodes"
     assert jobs["slurm-nodes"]["static_configs"][0]["targets"] == ["10.0.0.5:7817"]
     assert jobs["slurm-nodes"]["scrape_interval"] == "60s"
     assert found["no_slurm"] is False
-    mine = {
-        "observability_slurm_exporter_checksums": {"amd64": {"1.8.4": "0" * 64}},
-        "observability_prometheus_checksums": {"amd64": {"2.53.3": "0" * 64}},
-    }
-    found = rendered(ansible, tmp_path, **here, **mine)
+    found = nodes["own_controller"]
     assert found["commands"]["hyperpod-slurm-exporter"][0].endswith("/slurm_exporter-1.8.4")
     assert found["commands"]["hyperpod-metrics-agent"][1] == "--enable-feature=agent"
     assert found["no_slurm"] is False
@@ -283,11 +295,11 @@ def test_each_exporter_and_slurmctld_is_asked_where_it_serves() -> None:
     assert [each["unit"] for each in found] == ["u", "slurmctld", "slurmctld"]
 
 
-def test_the_other_collector_does_the_same(ansible: Any, tmp_path: Path) -> None:
-    login = {"hyperpod_node_type": "login"}
-    agent = rendered(ansible, tmp_path, **login)["config"]
-    found = rendered(ansible, tmp_path, **login, observability_collector="otel")
-    assert list(found["units"]) == ["hyperpod-node-exporter", "hyperpod-otel-collector"]
+@pytest.mark.once
+def test_the_other_collector_does_the_same(nodes: dict[str, Any]) -> None:
+    agent = nodes["login"]["config"]
+    found = nodes["login_otel"]
+    assert list(found["commands"]) == ["hyperpod-node-exporter", "hyperpod-otel-collector"]
     assert found["commands"]["hyperpod-otel-collector"][0].endswith("/otelcol-contrib-0.157.0")
     config = found["config"]
     assert config["receivers"]["prometheus"]["config"]["scrape_configs"] == agent["scrape_configs"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from conftest import ROOT
 from jinja2.nativetypes import NativeEnvironment
 
 ROLES = sorted(path for path in (ROOT / "collection/roles").iterdir() if path.is_dir())
+pytestmark = pytest.mark.once
+
 PLAYBOOKS = ROOT / "collection/playbooks"
 NAMES = [role.name for role in ROLES]
 
@@ -25,6 +28,7 @@ def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+@cache
 def options(role: Path) -> dict[str, Any]:
     found: dict[str, Any] = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     return found

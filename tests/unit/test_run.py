@@ -110,11 +110,13 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """What is written is below `tmp_path`, so that any user may do it."""
+def machine(tmp_path: Path, packed_modules: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """What is written is below `tmp_path`, so that any user may do it. Packed modules are those of earlier tests."""
     monkeypatch.setattr(run, "require_root", lambda _options: None)
     made = Machine(tmp_path)
     made.paths.platform_dir.mkdir()
+    made.paths.run_dir.mkdir(mode=0o700)
+    (made.paths.run_dir / "modules").symlink_to(packed_modules)
     address = next(iter(sorted(a for a in own_addresses() if "." in a and not a.startswith("127."))), "127.0.0.1")
     others = [a for a in ("10.255.0.1", "10.255.0.2") if a != address]
     write(
@@ -485,7 +487,7 @@ TWO = (
       ansible.builtin.validate_argument_spec: {argument_spec: {}}
       tags: [always]
     - {name: Look, ansible.builtin.set_fact: {seen: true}, tags: [install, verify]}
-    - {name: Brush, ansible.builtin.command: "true", tags: [install]}
+    - {name: Brush, ansible.builtin.debug: {}, changed_when: true, tags: [install]}
     - {name: Look again, ansible.builtin.assert: {that: seen}, tags: [verify]}
     - {name: Dry, ansible.builtin.debug: {}, tags: [verify]}
 - name: frame
@@ -496,7 +498,7 @@ TWO = (
     - name: Spec
       ansible.builtin.validate_argument_spec: {argument_spec: {}}
       tags: [always]
-    - {name: Cut, ansible.builtin.command: "true", tags: [install]}
+    - {name: Cut, ansible.builtin.debug: {}, changed_when: true, tags: [install]}
     - {name: Burn, ansible.builtin.fail: {}, tags: [never, burn]}
 """
 )
@@ -532,7 +534,7 @@ def test_what_tags_leave_out_is_not_ok(machine: Machine) -> None:
     assert report.summary.endswith(" s, only --tags install")
     report = machine.apply(TWO, skip_tags=("verify", "frame"))
     assert statuses(report) == {"platform": "ok", "paint": "partial", "frame": "not_selected"}
-    report = machine.apply(TWO.replace('"true"', '"false"', 1), tags=("paint",))
+    report = machine.apply(TWO.replace("changed_when: true", "failed_when: true", 1), tags=("paint",))
     assert statuses(report) == {"platform": "ok", "paint": "failed", "frame": "not_selected"}
 
 
@@ -574,6 +576,7 @@ def test_check_leaves_no_trace(machine: Machine) -> None:
     plays = f"""{PLATFORM}
     - {{name: Write, ansible.builtin.copy: {{content: hello, dest: {machine.root}/x, mode: "0644"}}}}
 """
+    (machine.paths.run_dir / "modules").unlink()
     report = machine.apply(plays, check=True, diff=True)
     assert "ok: check only, 1 concern, 1 would change" in report.summary
     assert "+hello" in machine.screen
