@@ -65,10 +65,10 @@ def ansible_in(packed_modules: Path) -> Callable[..., subprocess.CompletedProces
     return run
 
 
-def packed_in(folder: Path, *callbacks: str) -> dict[str, str]:
-    """Environment in which Ansible keeps packed modules in a folder, beside other callbacks."""
+def packed_in(folder: Path, **callbacks: Path) -> dict[str, str]:
+    """Environment in which Ansible keeps packed modules in a folder, with further callbacks and their folders."""
     return {
-        "ANSIBLE_CALLBACK_PLUGINS": str(Path(__file__).with_name("callbacks")),
+        "ANSIBLE_CALLBACK_PLUGINS": ":".join(map(str, [Path(__file__).with_name("callbacks"), *callbacks.values()])),
         "ANSIBLE_CALLBACKS_ENABLED": ",".join(["packed", *callbacks]),
         "PACKED_MODULES": str(folder),
     }

@@ -31,11 +31,13 @@ def test_each_row_is_whole_and_every_role_has_one() -> None:
     assert set(DOCUMENT["sources"]) == {row["source"] for row in ROWS}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_each_probe_is_shell(row: dict[str, str]) -> None:
     subprocess.run(["sh", "-n"], input=assumptions.PRELUDE + row["probe"], text=True, check=True)
 
 
+@pytest.mark.once
 def test_a_machine_without_any_run_or_file_has_an_answer_for_each_row(tmp_path: Path) -> None:
     paths = Paths(*(tmp_path / name for name in ("log", "run", "etc", "platform")))
     found = {finding.id: finding for finding in assumptions.probe(paths)}
@@ -46,6 +48,7 @@ def test_a_machine_without_any_run_or_file_has_an_answer_for_each_row(tmp_path: 
     assert not list(tmp_path.iterdir()), "nothing was written"
 
 
+@pytest.mark.once
 def test_probes_read_the_platforms_files(tmp_path: Path) -> None:
     paths = Paths(*(tmp_path / name for name in ("log", "run", "etc", "platform")))
     shutil.copytree(BASELINE, paths.platform_dir)

@@ -168,6 +168,7 @@ def test_apts_own_words_are_in_the_message(machine: Callable[..., Path]) -> None
         apt.install(["munge"])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("files", STATES.values(), ids=STATES)
 def test_on_create_does_as_modules_do(machine: Callable[..., Path], files: dict[str, str]) -> None:
     folder = machine(files)

@@ -26,7 +26,7 @@ from unittest.mock import Mock
 import pytest
 from polling import wait_for
 
-from hyperpod_lifecycle import ansible_run, processes, run
+from hyperpod_lifecycle import ansible_run, assumptions, processes, run
 from hyperpod_lifecycle.addresses import own_addresses
 from hyperpod_lifecycle.errors import ExitCode
 from hyperpod_lifecycle.options import Options, Site
@@ -45,6 +45,13 @@ PLATFORM = """
     - name: Look
       ansible.builtin.assert: {that: hyperpod_node_type == 'compute', quiet: true}
 """
+
+
+#: What the probes of a node find.
+FINDINGS = [
+    assumptions.Finding("lid", "a lid opens", "", "seen", "painting", assumptions.DOES_NOT_HOLD, "it is stuck"),
+    assumptions.Finding("brush", "there is a brush", "", "seen", "painting", assumptions.HOLDS, ""),
+]
 
 
 @dataclass
@@ -117,6 +124,8 @@ def machine(tmp_path: Path, packed_modules: Path, monkeypatch: pytest.MonkeyPatc
     made.paths.platform_dir.mkdir()
     made.paths.run_dir.mkdir(mode=0o700)
     (made.paths.run_dir / "modules").symlink_to(packed_modules)
+    # Dozens of processes after each failure; tests/unit/test_assumptions.py has the real ones.
+    monkeypatch.setattr(assumptions, "probe", lambda _paths: list(FINDINGS))
     address = next(iter(sorted(a for a in own_addresses() if "." in a and not a.startswith("127."))), "127.0.0.1")
     others = [a for a in ("10.255.0.1", "10.255.0.2") if a != address]
     write(
@@ -241,6 +250,8 @@ def test_a_failure_names_concern_task_reason_and_next_step(machine: Machine) -> 
         "hyperpod-lifecycle apply --connection local"
     )
     assert statuses(report) == {"platform": "ok", "paint": "failed", "frame": "not_run"}
+    (assumption,) = report.assumptions
+    assert "a lid opens" in assumption
     log = machine.paths.log_file.read_text()
     assert "paint: failed: Stir: return code 3" in log
     assert log.index("paint: started") < log.index("paint: failed")
@@ -363,6 +374,7 @@ def test_broken_yaml_of_the_user_is_named_with_its_place(machine: Machine) -> No
     assert "compute.yml" not in machine.screen
 
 
+@pytest.mark.once
 def test_a_wrong_list_of_users_changes_nothing_and_a_right_one_is_the_roles_to_read(machine: Machine) -> None:
     machine.paths.inventory.mkdir(parents=True)
     users = machine.paths.etc_dir / "shared_users.txt"
@@ -379,6 +391,7 @@ def test_a_wrong_list_of_users_changes_nothing_and_a_right_one_is_the_roles_to_r
     assert str(users) in report.inputs
 
 
+@pytest.mark.once
 def test_a_later_run_uses_the_kept_copies_and_says_so(machine: Machine) -> None:
     assert machine.apply(PLATFORM).status == "ok"
     for file in machine.paths.platform_dir.iterdir():
@@ -391,6 +404,7 @@ def test_a_later_run_uses_the_kept_copies_and_says_so(machine: Machine) -> None:
     assert stat.S_IMODE(machine.paths.etc_dir.stat().st_mode) == 0o700
 
 
+@pytest.mark.once
 def test_the_users_variables_apply_and_the_node_of_a_plan_does_not(machine: Machine) -> None:
     machine.paths.inventory.mkdir(parents=True)
     (machine.paths.inventory / "group_vars").mkdir()
@@ -418,27 +432,33 @@ def test_settings_for_one_run_win_over_the_files_and_are_checked_like_them(machi
     assert "-e or the inventory: slurm_log_siez: no role has this variable" in report.summary
 
 
-@pytest.mark.parametrize("value", ["no", "0", "{{ 1 > 2 }}"])
-def test_roles_get_what_was_checked(machine: Machine, value: str) -> None:
+def test_roles_get_what_was_checked(machine: Machine) -> None:
     (machine.paths.inventory / "group_vars").mkdir(parents=True)
-    variables = {"containers_enabled": value, "slurm_log_count": "{{ base + 1 }}", "slurm_log_size": 5, "base": 6}
+    off = {"containers_enabled": "no", "accounting_enabled": "0", "controllers_enabled": "{{ 1 > 2 }}"}
+    variables = {**off, "slurm_log_count": "{{ base + 1 }}", "slurm_log_size": 5, "base": 6}
     write(machine.paths.inventory / "group_vars/all.json", variables)
     plays = (
         PLATFORM
         + """
     - name: Same
       ansible.builtin.assert:
-        that: [containers_enabled is false, slurm_log_count is integer, slurm_log_count == 7, slurm_log_size == '5']
+        that:
+          - containers_enabled is false
+          - accounting_enabled is false
+          - controllers_enabled is false
+          - slurm_log_count is integer
+          - slurm_log_count == 7
+          - slurm_log_size == '5'
         quiet: true
-    - {name: Off, ansible.builtin.fail: {msg: it is on}, when: containers_enabled}
+    - {name: Off, ansible.builtin.fail: {msg: it is on}, when: containers_enabled or accounting_enabled}
 """
     )
     report = machine.apply(plays)
     assert report.status == "ok", report.summary
-    wanted = {"containers_enabled": value, "slurm_log_count": "7"}
-    assert machine.apply(plays, extra_vars=wanted).status == "ok"
+    assert machine.apply(plays, extra_vars={**off, "slurm_log_count": "7"}).status == "ok"
 
 
+@pytest.mark.once
 def test_no_value_of_the_command_line_is_shown(machine: Machine) -> None:
     secrets = {"slurm_log_siez": "hunter2", "my_token": "hunter2", "slurm_log_count": 3}
     words = ("-e", "slurm_log_siez=…", "-e", "slurm_log_count=3")
@@ -504,6 +524,7 @@ TWO = (
 )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("options", "concerns", "changed"),
     [
@@ -538,6 +559,7 @@ def test_what_tags_leave_out_is_not_ok(machine: Machine) -> None:
     assert statuses(report) == {"platform": "ok", "paint": "failed", "frame": "not_selected"}
 
 
+@pytest.mark.once
 def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: Machine) -> None:
     report = machine.apply(TWO, tags=("pant", "frame"))
     assert report.exit_code == ExitCode.INPUT
@@ -546,6 +568,7 @@ def test_a_tag_that_nothing_has_is_an_error_that_names_the_known_ones(machine: M
     assert report.concerns == []
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("tags", "skip_tags", "reason"),
     [
@@ -563,6 +586,7 @@ def test_phases_that_cannot_be_skipped_are_an_error(
     assert reason in report.summary
 
 
+@pytest.mark.once
 def test_tags_of_another_node_type_are_no_error_and_not_silent(machine: Machine) -> None:
     report = machine.apply(
         PLATFORM + "- name: books\n  hosts: controller\n  tags: [books]\n  tasks: [{ansible.builtin.debug: {}}]\n",
@@ -585,6 +609,7 @@ def test_check_leaves_no_trace(machine: Machine) -> None:
     assert machine.left() == {"lock"}
 
 
+@pytest.mark.once
 def test_verbose_adds_a_line_per_task_and_twice_ansibles_own(machine: Machine) -> None:
     machine.apply(PLATFORM)
     assert "Look" not in machine.screen
@@ -629,6 +654,7 @@ def test_run_it_again_repeats_every_option() -> None:
         assert part in text
 
 
+@pytest.mark.once
 def test_run_it_again_names_no_file_that_a_run_finds_by_itself(machine: Machine) -> None:
     """on_create.sh names files in an upload folder, which may be gone by then."""
     upload = machine.root / "upload"
@@ -693,7 +719,12 @@ LINGER = (
 LATER = "\n- name: frame\n  hosts: compute\n  gather_facts: false\n  tasks: [{name: Cut, ansible.builtin.debug: {}}]\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+ONCE = pytest.mark.once
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=ONCE), pytest.param(signal.SIGHUP, marks=ONCE)]
+)
 def test_a_signal_ends_everything_at_once_and_says_so(machine: Machine, number: signal.Signals) -> None:
     started = machine.start(LINGER.replace("ROOT", str(machine.root)) + LATER)
     wait_for((machine.root / "started").exists)
@@ -796,6 +827,7 @@ def test_a_task_gets_sigterm_and_a_grace(machine: Machine, monkeypatch: pytest.M
     assert machine.marked() == []
 
 
+@pytest.mark.once
 def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
     started = machine.start(LINGER.replace("ROOT", str(machine.root)))
     wait_for((machine.root / "started").exists)
@@ -809,12 +841,13 @@ def test_a_second_run_says_who_holds_the_node(machine: Machine) -> None:
     started.communicate(timeout=20)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("folder", ["log", "run"])
 def test_a_full_disk_is_named_and_is_no_internal_error(
     machine: Machine, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = machine.root / folder
-    path.mkdir()
+    path.mkdir(exist_ok=True)
     if folder == "log":
         machine.paths.log_file.symlink_to("/dev/full")
     else:

@@ -107,6 +107,7 @@ def tracked() -> Iterator[tuple[str, str]]:
                 yield name, content.decode(errors="replace")
 
 
+@pytest.mark.once
 def test_no_replaced_phrase_is_left() -> None:
     patterns = {phrase: pattern(phrase) for phrase in REPLACED}
     rarest = {phrase: max(phrase.lower().replace("…", "").split(), key=len) for phrase in REPLACED}
@@ -154,6 +155,7 @@ def task_names() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.once
 def test_names_of_tasks_are_imperative() -> None:
     names, verbs = task_names(), VERBS.split()
     assert len(names) > 100

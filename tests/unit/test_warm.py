@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import packed_in
 from polling import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,8 +209,8 @@ SCENARIO = """
 class Trial:
     """A playbook in a folder of its own, with the collections and plugins it needs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, packed_modules: Path) -> None:
+        self.folder, self.packed_modules = folder, packed_modules
         self.record = folder / "record"
         self.mark = uuid.uuid4().hex
         collections = folder / "collections" / "ansible_collections"
@@ -225,7 +226,8 @@ class Trial:
         self.write("callbacks/recorder.py", RECORDER)
         self.write("source.j2", "{{ unicode }} {{ ansible_python.version.major }}\n")
         self.write("script.sh", "#!/bin/sh\necho script $0 | sed 's/[0-9].*//'\n")
-        (folder / "work").mkdir()
+        for name in ("work", "tmp"):
+            (folder / name).mkdir()
 
     def write(self, path: str, text: str) -> None:
         file = self.folder / path
@@ -254,8 +256,8 @@ class Trial:
                 "ANSIBLE_ASYNC_DIR": str(self.folder / "async"),
                 "ANSIBLE_HOME": str(self.folder / "home"),
                 "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections"),
-                "ANSIBLE_CALLBACK_PLUGINS": str(self.folder / "callbacks"),
-                "ANSIBLE_CALLBACKS_ENABLED": "recorder",
+                "TMPDIR": str(self.folder / "tmp"),
+                **packed_in(self.packed_modules, recorder=self.folder / "callbacks"),
                 "ANSIBLE_NOCOLOR": "1",
                 **environment,
             },
@@ -297,8 +299,8 @@ def playbook_of(*tasks: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Iterator[Trial]:
-    made = Trial(tmp_path)
+def trial(tmp_path: Path, packed_modules: Path) -> Iterator[Trial]:
+    made = Trial(tmp_path, packed_modules)
     yield made
     for pid in made.processes():
         with contextlib.suppress(ProcessLookupError):
@@ -345,9 +347,9 @@ def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
         yield f"{at}: local {str(expected)[:1000]!r}, warm {str(found)[:1000]!r}"
 
 
-def scenario_trial(folder: Path) -> Trial:
+def scenario_trial(folder: Path, packed_modules: Path) -> Trial:
     folder.mkdir()
-    made = Trial(folder)
+    made = Trial(folder, packed_modules)
     core = Path(subprocess.run(
         [sys.executable, "-c", "import ansible; print(ansible.__path__[0])"], check=True, capture_output=True, text=True
     ).stdout.strip())  # fmt: skip
@@ -358,10 +360,10 @@ def scenario_trial(folder: Path) -> Trial:
     return made
 
 
-def test_a_scenario_has_the_same_results_as_under_local(tmp_path: Path) -> None:
+def test_a_scenario_has_the_same_results_as_under_local(tmp_path: Path, packed_modules: Path) -> None:
     outcome = {}
     for connection in ("local", WARM):
-        trial = scenario_trial(tmp_path / connection.rpartition(".")[2])
+        trial = scenario_trial(tmp_path / connection.rpartition(".")[2], packed_modules)
         code, output = trial.run(connection, SCENARIO, "-vvv")
         assert code == 0, output
         outcome[connection] = steady(trial.results(), trial)

@@ -132,6 +132,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return request, parameters
 
 
+@pytest.mark.once
 @settings(max_examples=200, deadline=None)
 @given(requests(), st.sampled_from(["nested", "top"]))
 def test_agent_and_runner_agree_on_who_is_what(

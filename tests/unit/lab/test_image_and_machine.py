@@ -103,6 +103,7 @@ rmdir held
 """
 
 
+@pytest.mark.once
 def test_first_labs_at_the_same_moment_and_a_machine_that_updates_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
