@@ -141,7 +141,7 @@ def test_values_from_the_files_are_never_templates(
         ({"connection": "ssh"}, "ssh"),
     ],
 )
-@pytest.mark.parametrize("program", ["ansible-inventory", "ansible-playbook"])
+@pytest.mark.parametrize("program", [pytest.param("ansible-inventory", marks=pytest.mark.once), "ansible-playbook"])
 def test_a_source_that_cannot_be_read_fails_the_run(
     ansible: Callable[..., Any], source: Callable[..., Path], program: str, options: dict[str, str], message: str
 ) -> None:
