@@ -26,7 +26,7 @@ from unittest.mock import Mock
 import pytest
 from polling import wait_for
 
-from hyperpod_lifecycle import ansible_run, assumptions, processes, run
+from hyperpod_lifecycle import ansible_run, assumptions, inputs, processes, run
 from hyperpod_lifecycle.addresses import own_addresses
 from hyperpod_lifecycle.errors import ExitCode
 from hyperpod_lifecycle.options import Options, Site
@@ -335,7 +335,8 @@ def test_ansible_that_does_nothing_here_has_failed(machine: Machine, plays: str,
     assert words in report.summary
 
 
-def test_a_broken_inventory_fails_with_its_own_reason(machine: Machine) -> None:
+def test_a_broken_inventory_fails_with_its_own_reason(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "NODE_PATHS", ())  # or it would not come as far as Ansible
     inventory = machine.root / "settings"
     inventory.mkdir()
     (inventory / "hyperpod.yml").write_text("plugin: hyperpod.lifecycle.hyperpod\npython_interpreter: {a: b}\n")
