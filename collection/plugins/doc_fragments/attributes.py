@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
-
-class ModuleDocFragment:
-    """What the attributes mean; each module says whether it supports them."""
-
-    DOCUMENTATION = r"""
+_ATTRIBUTES = r"""
 attributes:
   check_mode:
     description: Can run in C(check_mode) and return whether it would change something, without changing it.
+    support: full
   diff_mode:
     description: Returns what it has changed, or would change, in diff mode.
-    support: none
+    support: {diff}
 """
+
+
+class ModuleDocFragment:
+    """What the attributes mean; ``attributes.files`` is for modules that show how they change a file."""
+
+    DOCUMENTATION = _ATTRIBUTES.format(diff="none")
+    FILES = _ATTRIBUTES.format(diff="full")

@@ -42,9 +42,6 @@ options:
     description: Whether to migrate the history.
     type: bool
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -29,9 +29,6 @@ options:
     description: Seconds to wait for the server.
     type: int
     default: 30
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -37,9 +37,6 @@ options:
     description: Seconds to wait for the AWS CLI.
     type: int
     default: 60
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

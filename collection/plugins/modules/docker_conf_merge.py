@@ -15,7 +15,7 @@ description:
   - A C(daemon.json) that is not a JSON object is an error before any change. New content is first checked with
     C(dockerd --validate), if available, and C(containerd config dump).
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -47,11 +47,6 @@ options:
     description: Settings of Docker that override those in the file.
     type: dict
     default: {}
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -37,9 +37,6 @@ options:
   folder:
     description: Directory of the downloaded packages.
     type: path
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -24,9 +24,6 @@ options:
     type: list
     elements: str
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

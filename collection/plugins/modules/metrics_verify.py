@@ -57,9 +57,6 @@ options:
     description: Seconds to wait in total.
     type: int
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

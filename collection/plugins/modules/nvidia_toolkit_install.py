@@ -22,9 +22,6 @@ options:
     description: Version to install if the image has none, as apt spells it.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,7 @@ description:
   - While another process holds dpkg's lock, the module waits for up to five minutes, and then names that process in its
     error.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -24,11 +24,6 @@ options:
     type: list
     elements: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

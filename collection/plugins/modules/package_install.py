@@ -24,9 +24,6 @@ options:
     description: Program names or absolute paths, each with its package, in the order of installation.
     type: dict
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

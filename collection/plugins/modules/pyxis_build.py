@@ -46,11 +46,6 @@ options:
     description: Seconds that the build may take.
     type: int
     default: 300
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
 """
 
 EXAMPLES = r"""

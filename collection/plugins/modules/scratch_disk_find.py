@@ -40,9 +40,6 @@ options:
     type: list
     elements: path
     default: []
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -26,9 +26,6 @@ options:
     description: Number of letters and digits in a new password.
     type: int
     default: 40
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -39,9 +39,6 @@ options:
     description: End of the message if the directory is not shared, or access to it is denied.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

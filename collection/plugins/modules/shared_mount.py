@@ -22,7 +22,7 @@ description:
     never changed or remounted, and their owner and mode are kept.
   - Operations that may hang run in a child process with a time limit.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -72,11 +72,6 @@ options:
     description: User that writes the test file if root is squashed.
     type: str
     default: ubuntu
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

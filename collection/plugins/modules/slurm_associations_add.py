@@ -49,9 +49,6 @@ options:
     description: Log of slurmdbd, quoted in the error message.
     type: path
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -34,9 +34,6 @@ options:
     description: Directory of slurm.conf and slurmdbd.conf.
     type: path
     default: /opt/slurm/etc
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -26,9 +26,6 @@ options:
     description: Name of the accounting database.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -18,7 +18,7 @@ description:
   - The only change to C(slurm.conf) is an C(Include) line if it is missing. The module first verifies that the line
     does not change what the agent manages.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -49,11 +49,6 @@ options:
     type: list
     elements: str
     default: []
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -30,9 +30,6 @@ options:
     description: Seconds to wait for the addresses.
     type: int
     default: 0
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

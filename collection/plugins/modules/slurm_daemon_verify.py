@@ -55,9 +55,6 @@ options:
     description: Seconds to wait.
     type: int
     default: 60
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

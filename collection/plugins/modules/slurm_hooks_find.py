@@ -48,9 +48,6 @@ options:
     description: Whether to set the environment of tasks.
     type: bool
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

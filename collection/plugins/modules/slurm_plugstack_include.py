@@ -14,7 +14,7 @@ description:
     nothing. Each wildcard include is replaced by the files that match it.
   - The wildcard is kept as a comment and expanded again on each run.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -26,11 +26,6 @@ options:
     description: Absolute path of a file that must be included. Empty for none.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -49,9 +49,6 @@ options:
     description: Seconds to wait for each daemon to answer after the restore.
     type: int
     default: 90
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -14,7 +14,7 @@ description:
   - The unit itself is never edited. Its C(ExecStart) is kept, without a C(--conf-server) that other scripts have added,
     so that a changed controller address takes effect.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -30,11 +30,6 @@ options:
     description: Seconds until systemd restarts the daemon.
     type: int
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -45,9 +45,6 @@ options:
     description: Seconds to wait until slurmctld answers.
     type: int
     default: 60
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -67,9 +67,6 @@ options:
     description: Seconds to wait for the lock, and afterwards for the work to complete.
     type: int
     default: 300
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

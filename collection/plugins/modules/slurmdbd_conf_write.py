@@ -11,7 +11,7 @@ module: slurmdbd_conf_write
 short_description: Write slurmdbd.conf
 description: The file is owned by the Slurm user and created with mode 0600. A diff does not show the password.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -31,11 +31,6 @@ options:
     description: File with the password of the database user.
     type: path
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

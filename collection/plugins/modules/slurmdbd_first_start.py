@@ -34,9 +34,6 @@ options:
     description: Seconds to wait for the tables.
     type: int
     default: 60
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

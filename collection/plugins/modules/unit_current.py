@@ -44,9 +44,6 @@ options:
     description: Seconds to wait for the start.
     type: int
     default: 90
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -16,7 +16,7 @@ description:
     so that C(systemctl unmask) restores the unit.
   - A running unit that is masked is stopped.
 extends_documentation_fragment:
-  - hyperpod.lifecycle.attributes
+  - hyperpod.lifecycle.attributes.files
 author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 options:
@@ -29,11 +29,6 @@ options:
     description: Whether to mask or to unmask.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 EXAMPLES = r"""

@@ -53,9 +53,6 @@ options:
     description: Seconds that one step of one user may take.
     type: int
     default: 300
-attributes:
-  check_mode:
-    support: full
 """
 
 EXAMPLES = r"""
