@@ -10,7 +10,6 @@ import fcntl
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace as replace_fields
@@ -64,6 +63,8 @@ class Lab:
         self.podman = Podman(state_root / "containers.conf")
         self._network = Network(f"{LABEL}-{name}", f"{LABEL}={name}", state_root, self.podman)
         self._nodes = Nodes(name, self.podman, say)
+        #: Runs a command in a node.
+        self.exec = self._nodes.exec
         self._agent = Agent(self._nodes, self.state, say)
         self._scripts = Scripts(self._nodes, self.podman, self.state / "logs", say)
         #: The file servers, which stay when nodes are replaced.
@@ -126,20 +127,6 @@ class Lab:
         return [node for node in self.nodes() if node_type_of(shape, node) == node_type]
 
     # --- into a node ---
-
-    def exec(
-        self,
-        node: str | Node,
-        argv: Sequence[str],
-        *,
-        user: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        timeout: float = 300,
-        check: bool = False,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a node. With ``check`` a status other than 0 is a LabError with its output."""
-        return self._nodes.exec(node, argv, user=user, env=env, stdin=stdin, timeout=timeout, check=check)
 
     def put(
         self, node: str | Node, source: Path | bytes, dest: str, *, mode: int | None = None, owner: str = "root:root"
