@@ -546,12 +546,11 @@ def test_only_a_good_enroot_conf_of_somebody_else_is_kept(text: str, disk: str, 
 def test_enroot_conf_is_what_enroot_reads_or_is_refused(role_on_hosts: Any) -> None:
     """The tasks that check the settings and render enroot.conf."""
     (check,) = (task for task in tasks_of("containers", "discover") if "containers_enroot_settings" in task["name"])
-    (write,) = (task for task in tasks_of("containers", "configure") if task["name"] == "Write enroot.conf")
+    (write,) = tasks_of("containers", "enroot_settings")
     text = "{{ lookup('ansible.builtin.template', _src, convert_data=false) }}"
     write = {
         "ansible.builtin.set_fact": {"shown": text},
         "vars": {"_src": write["ansible.builtin.template"]["src"]},
-        "when": write.get("when", []),
     }
     wanted = {**GOOD, "ENROOT_MOUNT_HOME": False, "ENROOT_SQUASH_OPTIONS": "-comp lzo -noD"}
     wrong = {
