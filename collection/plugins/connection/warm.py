@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Ansible's local connection with one warm interpreter per run.
 
-The first worker that runs a module makes a socket in the run's own temporary folder (0700) and starts the node's
-interpreter on `plugin_utils/warm_helper.py` behind it; every worker of the run then hands its modules to that process,
-which forks for each. Why so: a connection object lives in a worker, which is forked for one task and has a session of
-its own, so neither the object nor the worker can own the helper; and the main process never loads this plugin. The
-helper therefore holds a pidfd of ansible-playbook and ends when that ends, however it ends.
+The first worker that runs a module creates a socket in the run's temporary directory (mode 0700) and starts the node's
+interpreter with `plugin_utils/warm_helper.py` on it. All workers of the run send their modules to that process, which
+forks for each module. Workers cannot own the helper, because each is forked for one task and has its own session, and
+the main process never loads this plugin. The helper therefore holds a pidfd of ansible-playbook and ends with it.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ author:
   - hyperpod-lifecycle maintainers (@hyperpod-lifecycle)
 short_description: Run modules on this machine in one warm interpreter
 description:
-  - C(ansible.builtin.local), but Python modules run in forks of one process per run that has compiled and imported
-    what they need.
-  - Everything that is not a plain Python module run by the current user (raw, become, async, binary and old-style
-    modules, kept remote files) runs as C(ansible.builtin.local) runs it.
+  - Like C(ansible.builtin.local), but Python modules run in forks of one process per run that has already compiled
+    and imported their dependencies.
+  - Everything except plain Python modules of the current user (raw, become, async, binary and old-style modules, kept
+    remote files) runs as with C(ansible.builtin.local).
 notes:
-  - Unlike with C(ansible.builtin.local), a module whose task timed out is stopped, not left to run on.
-  - Linux only. Where the helper cannot be started, modules run as C(ansible.builtin.local) runs them; C(-vvv) says why.
+  - Unlike with C(ansible.builtin.local), a module whose task timed out is terminated.
+  - Linux only. If the helper cannot be started, modules run as with C(ansible.builtin.local), and C(-vvv) shows why.
 options:
   pipelining:
     description: Modules reach the warm interpreter only by pipelining. V(false) makes this C(ansible.builtin.local).
@@ -68,13 +67,13 @@ display = Display()
 
 HELPER = Path(__file__).resolve().parents[1] / "plugin_utils" / "warm_helper.py"
 SHELL_SUFFIX = " && sleep 0"  # ansible-core before 2.21 ends every command with it
-# An interpreter reads these at its start; a task that sets one differently gets another helper.
+# Variables that an interpreter reads when it starts; a task with other values gets its own helper.
 START_VARIABLES = re.compile(r"(PYTHON|LC_|LD_|MALLOC_|OPENSSL_).*|LANG|HOME|GLIBC_TUNABLES")
 INTERPRETER = re.compile(r"/[\w./+-]+")
 
 
 class ModuleCommand:
-    """`/bin/sh -c '[NAME=VALUE …] INTERPRETER'`, taken apart; None for anything else."""
+    """The parts of the command ``/bin/sh -c '[NAME=VALUE …] INTERPRETER'``."""
 
     def __init__(self, assignments: dict[str, str], interpreter: str) -> None:
         self.assignments = assignments
@@ -82,6 +81,7 @@ class ModuleCommand:
 
     @classmethod
     def parse(cls, command: str) -> ModuleCommand | None:
+        """Return the parts of a command of this form, or None."""
         shell, _option, quoted = command.partition(" -c ")
         words = shlex.split(quoted) if shell == "/bin/sh" else []
         if len(words) != 1:
@@ -89,7 +89,7 @@ class ModuleCommand:
         inner = words[0].removesuffix(SHELL_SUFFIX)
         *settings, interpreter = shlex.split(inner) or [""]
         assignments = dict(setting.partition("=")[::2] for setting in settings)
-        # Written again it must be the same text: then the shell has nothing to expand in it.
+        # If the same text results, it contains nothing that a shell would expand.
         again = "".join(f"{name}={shlex.quote(value)} " for name, value in assignments.items()) + interpreter
         if again != inner or not INTERPRETER.fullmatch(interpreter) or not all(map(str.isidentifier, assignments)):
             return None
@@ -97,11 +97,11 @@ class ModuleCommand:
 
 
 class NotStarted(Exception):
-    """The module has not run, and why."""
+    """The module was not run; the message has the reason."""
 
 
 class Connection(LocalConnection):
-    """The local connection, modules run by a warm interpreter."""
+    """The local connection, with modules run by a warm interpreter."""
 
     # `transport` stays "local": ansible-core sets our working directory, and reboot refuses to run, by that name.
 
@@ -123,7 +123,10 @@ class Connection(LocalConnection):
     def _start_module(
         self, module: ModuleCommand, payload: bytes, stack: contextlib.ExitStack
     ) -> tuple[socket.socket, int, int]:
-        """Hand the module over; what is returned closes with the stack, which also ends a module still running."""
+        """Send the module to the helper. Return its connection and the module's output and error pipes.
+
+        `stack` closes them, which also terminates a module that is still running. Raises NotStarted.
+        """
         cwd = os.path.abspath(os.fsdecode(self.cwd or "."))
         environment = {**os.environ, **_shell_pwd(cwd), **module.assignments}
         umask = os.umask(0o077)
@@ -151,7 +154,7 @@ class Connection(LocalConnection):
         return helper, stdout, stderr
 
     def _finish_module(self, helper: socket.socket, stdout: int, stderr: int) -> tuple[int, bytes, bytes]:
-        """Read until both streams end, whoever in the module's offspring holds them, then the exit status."""
+        """Return exit status, output and errors of the module, after all of its child processes closed the pipes."""
         output: dict[int, list[bytes]] = {stdout: [], stderr: []}
         with selectors.DefaultSelector() as selector:
             for descriptor in output:
@@ -172,18 +175,18 @@ class Connection(LocalConnection):
                 "the warm interpreter ended while a module ran; the module may have finished"
             )
         code = os.waitstatus_to_exitcode(struct.unpack("=i", status)[0])
-        if code < 0:  # what the shell that would be between makes of a signal
+        if code < 0:  # report a signal as a shell would
             if -code not in (signal.SIGINT, signal.SIGPIPE):
                 output[stderr].append(f"{signal.strsignal(-code)}\n".encode())
             code = 128 - code
         return code, b"".join(output[stdout]), b"".join(output[stderr])
 
     def _helper(self, name: str, interpreter: str, environment: dict[str, str]) -> socket.socket:
-        """A connection to the helper of this name, which the first to ask starts."""
+        """Return a connection to the helper of this name, which is started if there is none."""
         client = socket.socket(socket.AF_UNIX)
         folder = os.open(constants.DEFAULT_LOCAL_TMP, os.O_PATH | os.O_DIRECTORY)
         try:
-            address = f"/proc/self/fd/{folder}/{name}"  # the folder's own path may be too long for a socket
+            address = f"/proc/self/fd/{folder}/{name}"  # the path of the directory may be too long for a socket
             if not os.path.lexists(address):
                 self._start_helper(interpreter, environment, address)
             client.connect(address)
@@ -195,9 +198,10 @@ class Connection(LocalConnection):
         return client
 
     def _start_helper(self, interpreter: str, environment: dict[str, str], address: str) -> None:
-        """Publish a listening socket, unless another worker was faster, and start the helper on it.
+        """Create a listening socket at `address` and start the helper with it, unless another worker has done so.
 
-        Workers can connect at once: they wait in its queue. A helper that dies closes it, so they fall back.
+        Workers can connect before the helper accepts. If the helper dies, the socket closes and they fall back to the
+        local connection.
         """
         main = os.getppid()
         with contextlib.ExitStack() as stack:
@@ -234,9 +238,9 @@ class Connection(LocalConnection):
             )
 
     def _make_remote_tmp(self) -> None:
-        """The local connection makes this folder with its first module; a module that has to make it warns."""
+        """Create the remote temporary directory like the local connection; modules that create it print a warning."""
         path = os.path.expanduser(os.path.expandvars(self._shell.get_option("remote_tmp")))
-        with contextlib.suppress(OSError):  # then the module says so
+        with contextlib.suppress(OSError):  # the module then reports it
             os.makedirs(path, mode=0o700, exist_ok=True)
 
 
@@ -246,13 +250,13 @@ def _helper_name(interpreter: str, environment: dict[str, str]) -> str:
 
 
 def _last_words(name: str) -> str:
-    """What the helper's error output ends with; it goes with the run's temporary folder."""
+    """Return the last line of the helper's error output, which is in the run's temporary directory."""
     log = Path(constants.DEFAULT_LOCAL_TMP, f"{name}.log")
     return log.read_text(errors="replace").strip().rpartition("\n")[2] if log.exists() else ""
 
 
 def _shell_pwd(cwd: str) -> dict[str, str]:
-    """PWD as the shell that would have started the module sets it."""
+    """Return PWD as a shell that starts the module would set it."""
     given = os.environ.get("PWD", "")
     right = given.startswith("/") and os.path.exists(given) and os.path.samefile(given, cwd)
     return {"PWD": given if right else os.path.realpath(cwd)}

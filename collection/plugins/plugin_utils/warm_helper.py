@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The warm interpreter behind the connection plugin `hyperpod.lifecycle.warm`.
 
-Fed to the node's own Python on standard input, as a pipelined module is, so that a forked child sees the `sys.path`,
-`sys.argv` and standard streams a module sees. It stays one thread: it forks. The node's Python may be old (3.8): keep
-the syntax plain. Arguments: the listening socket, and a pidfd of the ansible-playbook that this process dies with.
+The node's Python reads it from standard input, as it does a pipelined module, so that a forked child has the
+`sys.path`, `sys.argv` and standard streams of a module. It has one thread, because it forks. The syntax must work with
+Python 3.8. Arguments: the listening socket, and a pidfd of ansible-playbook, with which this process ends.
 
-What a module costs is finding, compiling and importing its 30 to 60 source files and the standard library behind them.
-That is done here once: code is compiled when a payload with it first arrives and kept by content, so a module only ever
-gets code that came in its own payload; and what every module imports first (module_utils.basic) is imported once, from
-the first payload. A payload that differs in one of those files does not get them. The rest runs anew in each child.
+Most of a module's time is spent on finding, compiling and importing 30 to 60 source files and the standard library.
+This process does that once. Compiled code is cached by content, so a module only gets code that is in its own payload.
+The modules that every module imports first (module_utils.basic) are imported once, from the first payload, and are not
+used for a payload in which one of these files differs. Everything else runs in each child.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import zipimport
 from collections.abc import Callable
 from typing import Any
 
-# What ansible.module_utils and the common modules import from the standard library.
+# Modules of the standard library that ansible.module_utils and common modules import.
 STANDARD_LIBRARY = (
     "abc argparse array ast atexit bisect calendar codecs collections.abc configparser contextlib copy ctypes "
     "ctypes.util dataclasses datetime decimal difflib dis email.message email.parser email.utils enum errno fcntl "
@@ -54,9 +54,9 @@ STANDARD_LIBRARY = (
 BASIC = "ansible/module_utils/basic.py"
 ALWAYS_IMPORTED = ("ansible.module_utils.basic", "ansible.module_utils._internal._ansiballz._loader")
 fix_filename = _imp._fix_co_filename  # type: ignore[attr-defined]
-GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL for a module whose task is gone
+GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL for a module whose task has ended
 
-# A line of its own: a module's parameters may quote it, but they are one line.
+# Only at the start of a line, because a module's parameters, which may contain this text, are one line.
 _ZIP = re.compile(rb"""^ *(?:ZIPDATA = |zip_data=)(['"])([A-Za-z0-9+/=]+)\1,?$""", re.MULTILINE)
 
 
@@ -65,8 +65,8 @@ class Module:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.pid = 0  # 0: not asked for yet
-        self.kill_at = 0.0  # not 0: abandoned
+        self.pid = 0  # 0: not requested yet
+        self.kill_at = 0.0  # 0: its worker still waits for it
 
 
 class Request:
@@ -118,14 +118,14 @@ class CodeCache:
                     try:
                         code = compile(source, name, "exec", dont_inherit=True)
                     except (SyntaxError, ValueError, Warning):
-                        continue  # the module's own import compiles it again, and says so where the module is read
+                        continue  # the module's import compiles it again and reports the error
                     self._by_source[name, source] = code
                 codes[name] = code
         return codes
 
 
 class Preloaded:
-    """Modules imported from the first payload, which children take over as if imported from their own."""
+    """Modules imported from the first payload, which children use as if they were from their own payload."""
 
     def __init__(self, archive: bytes, codes: dict[str, types.CodeType]) -> None:
         file = os.memfd_create("payload")
@@ -152,14 +152,14 @@ class Preloaded:
                 self.codes[entry] = codes[entry]
 
     def _is_ours(self, module: types.ModuleType) -> bool:
-        """Not so for what six gives other names."""
+        """Return whether a module is from the payload; the aliases of six are not."""
         return str(vars(module).get("__file__")).startswith(self.place)
 
     def fits(self, codes: dict[str, types.CodeType]) -> bool:
         return all(codes.get(entry) is code for entry, code in self.codes.items())
 
     def take_over(self, archive: str) -> None:
-        """Make the modules those of this archive, in whatever tells where they are from."""
+        """Replace the path of the first payload by `archive` in all attributes of the modules."""
 
         def moved(path: str) -> str:
             return archive + path[len(self.place) :] if path.startswith(self.place) else path
@@ -188,7 +188,7 @@ class Preloaded:
 
 
 class PayloadFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Meets the wrapper's first import from the archive it has just put on sys.path."""
+    """Handles the wrapper's first import from the archive that it has put on sys.path."""
 
     def __init__(self, codes: dict[str, types.CodeType], preloaded: Preloaded | None) -> None:
         self.codes = codes
@@ -214,7 +214,7 @@ class PayloadFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def payload_importer(archive: str, codes: dict[str, types.CodeType]) -> type[zipimport.zipimporter]:
-    """zipimport for one archive, with the compiling left out."""
+    """Return a zipimporter for one archive that uses compiled code."""
 
     class PayloadImporter(zipimport.zipimporter):
         def __init__(self, path: str) -> None:
@@ -235,7 +235,7 @@ def payload_importer(archive: str, codes: dict[str, types.CodeType]) -> type[zip
             entry = self._entry(fullname)
             if entry not in codes:
                 return super().get_code(fullname)
-            # Tracebacks read it, and ansible where it looks for the plugin that called.
+            # Tracebacks show it, and ansible identifies the calling plugin by it.
             fix_filename(codes[entry], self.archive + "/" + entry)
             return codes[entry]
 
@@ -248,7 +248,7 @@ def abandon(module: Module) -> None:
 
 
 def signal_module(module: Module, number: int) -> None:
-    """Signal the module's process group. Its leader is not reaped yet, so the numbers are still its own."""
+    """Signal the module's process group. Its leader was not reaped, so its process id was not reused."""
     try:
         os.killpg(module.pid, number)
     except ProcessLookupError:  # forked, but not yet the leader of its group
@@ -256,7 +256,7 @@ def signal_module(module: Module, number: int) -> None:
 
 
 def serve(listener: socket.socket, run_pidfd: int) -> Request:
-    """Fork a child for each request. Returns in the children only; the parent ends with the run."""
+    """Fork a child for each request, and return the request in the child. The parent exits when the run ends."""
     cache = CodeCache()
     modules: dict[int, Module] = {}
     waker, wakes = socket.socketpair()
@@ -296,7 +296,7 @@ def serve(listener: socket.socket, run_pidfd: int) -> Request:
                 poll.register(connection.fileno(), select.POLLIN)
             elif descriptor in modules:
                 module = modules[descriptor]
-                if module.pid:  # a worker says nothing after its request: this is its end
+                if module.pid:  # workers send nothing after their request: the connection was closed
                     poll.modify(descriptor, 0)
                     if not module.kill_at:
                         abandon(module)
@@ -325,7 +325,7 @@ def serve(listener: socket.socket, run_pidfd: int) -> Request:
 
 
 def reap(module: Module, forget: Callable[[Module], None]) -> None:
-    """Report a module that ended; kill what is left of an abandoned one's group, whose number is kept until then."""
+    """Send the status of a module that has ended, or kill the process group of an abandoned one after the grace."""
     if not module.pid:
         return
     if module.kill_at:
@@ -337,13 +337,13 @@ def reap(module: Module, forget: Callable[[Module], None]) -> None:
         return
     pid, status = os.waitpid(module.pid, os.WNOHANG)
     if pid:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # no worker left to tell
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker has ended
             module.connection.sendall(struct.pack("=i", status))
         forget(module)
 
 
 def receive_descriptors(connection: socket.socket) -> list[int]:
-    """[request, stdout, stderr]; empty when the worker went away."""
+    """Return the descriptors of request, output and errors, or none if the worker has ended."""
     ancillary = connection.recvmsg(1, socket.CMSG_SPACE(3 * 4))[1]
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -352,7 +352,7 @@ def receive_descriptors(connection: socket.socket) -> list[int]:
 
 
 def read_request(descriptor: int, cache: CodeCache) -> Request:
-    """A line of JSON, then the module as ansible wraps it."""
+    """Read a request: a line of JSON, then the module as Ansible wraps it."""
     with open(descriptor, "rb") as file:
         file.seek(0)
         details = json.loads(file.readline())
@@ -361,7 +361,7 @@ def read_request(descriptor: int, cache: CodeCache) -> Request:
 
 
 def begin(connection: socket.socket, request: Request, stdout: int, stderr: int) -> None:
-    """Become the process a module expects. Up to the byte sent last, failing means that the module has not run."""
+    """Set up the process for the module. A failure before the final byte is sent means that the module was not run."""
     os.setsid()
     stdin, write_end = os.pipe()
     os.close(write_end)
@@ -371,7 +371,7 @@ def begin(connection: socket.socket, request: Request, stdout: int, stderr: int)
     os.chdir(request.details["cwd"])
     os.umask(request.details["umask"])
     environment = request.details["environment"]
-    if "LC_CTYPE" in os.environ:  # Python's own doing at start in the C locale (PEP 538)
+    if "LC_CTYPE" in os.environ:  # set by Python when it starts in the C locale (PEP 538)
         environment.setdefault("LC_CTYPE", os.environ["LC_CTYPE"])
     os.environ.clear()
     os.environ.update(environment)
@@ -380,7 +380,7 @@ def begin(connection: socket.socket, request: Request, stdout: int, stderr: int)
 
 
 def run(request: Request) -> None:
-    """Run the wrapper as `python3 < wrapper` does."""
+    """Run the wrapper like `python3 < wrapper`."""
     if request.codes:
         sys.meta_path.insert(0, PayloadFinder(request.codes, request.preloaded))
     importlib.invalidate_caches()
@@ -390,9 +390,9 @@ def run(request: Request) -> None:
         failure = execute(compile(request.payload, "<stdin>", "exec", dont_inherit=True))
         if failure is not None:
             trace = failure.__traceback__ and failure.__traceback__.tb_next  # without the frame of execute()
-            # Modules hook in here. As in the interpreter, the exception is no longer being handled.
+            # Modules may have set it. As in the interpreter, it is called outside of the exception handler.
             sys.excepthook(type(failure), failure.with_traceback(trace), trace)
-            failure = trace = None  # and with it what its frames hold
+            failure = trace = None  # frees the objects in its frames
             status = 1
     except SystemExit as leave:
         status = leave.code
@@ -408,7 +408,7 @@ def execute(code: types.CodeType) -> Exception | None:
 
 
 def leave_now(status: object) -> None:
-    """End as Python ends, but for taking down 400 modules, which costs more than most Ansible modules do."""
+    """Exit like Python, but without deallocating 400 modules, which takes longer than most Ansible modules."""
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)
         status = 1
@@ -427,7 +427,7 @@ def prepare() -> Request:
     return serve(listener, int(sys.argv[2]))
 
 
-# What a module knows as __main__; this program's own names are not in it.
+# The module's __main__, without the names of this program.
 OWN, MAIN = sys.modules["__main__"], types.ModuleType("__main__")
 MAIN.__dict__.update(__builtins__=__builtins__, __annotations__={})
 sys.modules["__main__"] = MAIN
