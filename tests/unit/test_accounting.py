@@ -17,6 +17,8 @@ from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounti
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, run
 from ansible_collections.hyperpod.lifecycle.plugins.modules import secret_file_create, slurm_conf_block
 
+from hyperpod_lifecycle.environment import umask
+
 SETTINGS = {"DbdHost": "localhost", "StorageHost": "localhost", "StorageLoc": "slurm_acct_db"}
 STORAGE = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": "10.0.0.5"}
 OURS = {"AccountingStorageType": ["accounting_storage/none"], "AccountingStorageHost": ["localhost"]}
@@ -213,8 +215,8 @@ def test_a_secret_is_0600_from_birth_and_what_a_killed_run_left_does_not_count(t
     path = tmp_path / "secrets/one"
     path.parent.mkdir()
     path.with_name(f".one.{socket.gethostname()}.new").write_text("half")
-    os.umask(0)
-    secret_file_create.make(path, 40)
+    with umask(0):
+        secret_file_create.make(path, 40)
     assert path.stat().st_mode & 0o777 == 0o600
     assert accounting.PASSWORD.fullmatch(path.read_text().strip())
     assert [each.name for each in path.parent.iterdir()] == ["one"]
