@@ -9,6 +9,9 @@
 #   exit 6    another run holds this node and did not end within --lock-wait, or 900 s
 #   exit 130  a signal stopped it before hyperpod-lifecycle started
 #   any other status is that of hyperpod-lifecycle: see README.md
+#
+# When it fails below /tmp, where the platform runs it, it stays for HYPERPOD_LOG_GRACE seconds, 60 by default, so that
+# CloudWatch has the last line before the platform ends the instance.
 
 # shellcheck disable=SC2317 # functions are called through run, poll_until and trap
 set -Eeuo pipefail
@@ -50,10 +53,11 @@ die() {
 # ---- the log: every line, first to last, on standard output and in the file ----
 
 open_log() {
-    local reason
+    local reason number=1
     { : 3>&1; } 2>/dev/null || exec >/dev/null # it may be closed
     exec 3>&1 2>&1
     if reason=$(make_log 2>&1); then
+        number=$(grep -c '^===== on_create.sh, run ' "$log" || true) number=$((number + 1))
         # tee outlives every signal meant for the run, and a reader of standard output that went away.
         exec > >(
             trap '' HUP INT TERM
@@ -61,7 +65,7 @@ open_log() {
         ) 2>&1
         tee_pid=$!
     fi
-    printf '===== on_create.sh %(%Y-%m-%dT%H:%M:%S%z)T, process %d, from %s =====\n' -1 $$ "$here"
+    printf '===== on_create.sh, run %d in this log, %(%Y-%m-%dT%H:%M:%S%z)T, process %d, from %s =====\n' "$number" -1 $$ "$here"
     [[ -z $reason ]] || say "no log at $log (${reason##*: }): this run is shown on standard output only"
 }
 
@@ -94,6 +98,14 @@ close_log() {
     done
     kill -KILL "$tee_pid"
     say "the log could not be written within 60 s: its last lines may be missing" >>"$log"
+}
+
+# What an EXIT trap does last. The log is whole when it waits, and the lock free.
+stay_for_logs() {
+    if (($1 != 0)) && [[ $here == /tmp/* && -z $stopped_by ]]; then
+        exec 9>&-
+        run process sleep "${HYPERPOD_LOG_GRACE:-60}"
+    fi
 }
 
 # The processes that hold a pipe, tee aside.
@@ -424,7 +436,7 @@ main() {
         trap "on_signal $signal" "$signal"
     done
     open_log
-    trap close_log EXIT
+    trap 'code=$?; close_log; stay_for_logs "$code"' EXIT
     trap 'say "failed unexpectedly at line $LINENO: $BASH_COMMAND"' ERR
 
     ((EUID == 0)) || die "must run as root, as HyperPod does, but runs as user $EUID: use sudo"

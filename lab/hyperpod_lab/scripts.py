@@ -73,7 +73,7 @@ class Scripts:
         argv = [
             *("exec", node.container, "systemd-run", "--quiet", "--wait", "--collect", "--pipe", f"--unit={UNIT}"),
             *(f"--working-directory={folder}", "--property=KillMode=control-group", "--"),
-            *("/usr/bin/env", "-i", f"PATH={PATH}", "/bin/bash", "on_create.sh"),
+            *("/usr/bin/env", "-i", f"PATH={PATH}", "HYPERPOD_LOG_GRACE=0", "/bin/bash", "on_create.sh"),
         ]
         begin = time.monotonic()
         with log.open("wb") as output:

@@ -26,6 +26,7 @@ from hyperpod_lifecycle.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runner/hyperpod_lifecycle"
+NO_GRACE = "HYPERPOD_LOG_GRACE=0"
 UPLOAD = Path("/tmp/sagemaker-lifecycle-x/src")  # in the copy of the machine
 LOG = "/var/log/provision/provisioning.log"
 PREFIX = "/opt/hyperpod-lifecycle"
@@ -162,7 +163,7 @@ class Node(Machine):
 
     def on_create(self, *arguments: str, variables: tuple[str, ...] = ()) -> list[str | Path]:
         """As HyperPod calls it: from its folder, without HOME, PATH, LANG or a terminal."""
-        return ["env", f"--chdir={UPLOAD}", "-i", *variables, UPLOAD / "on_create.sh", *arguments]
+        return ["env", f"--chdir={UPLOAD}", "-i", NO_GRACE, *variables, UPLOAD / "on_create.sh", *arguments]
 
     def create(self, *arguments: str, variables: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         return self.run(*self.on_create(*arguments, variables=variables))
@@ -186,7 +187,8 @@ class Node(Machine):
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setenv(*NO_GRACE.split("="))
     with copy_of_this_machine(tmp_path) as machine:
         node = Node(machine.pid)
         node.prepare()
@@ -200,10 +202,25 @@ def test_ends_with_the_status_and_the_last_line_of_apply(node: Node) -> None:
         f"apply ['apply', '--resource-config', '{PLATFORM}/resource_config.json', '--tags', 'slurm', 'exit=7']",
         "a line without end",
     ]
-    assert re.match(r"===== on_create.sh \d{4}-\d\d-\d\dT", done.stdout)
+    assert re.match(r"===== on_create.sh, run 1 in this log, \d{4}-\d\d-\d\dT", done.stdout)
     assert node.log == done.stdout
     assert node.path(LOG).stat().st_mode & 0o777 == 0o640
     assert node.path(LOG).parent.stat().st_mode & 0o777 == 0o755
+    assert node.create().stdout.startswith("===== on_create.sh, run 2 in this log, ")
+
+
+def test_a_failure_stays_for_a_while_for_the_shipper_of_logs_if_the_platform_started_it(node: Node) -> None:
+    hour = "HYPERPOD_LOG_GRACE=3600"
+    done = node.run("sh", "-c", f"cp -r {UPLOAD} /root/src; {hour} /root/src/on_create.sh exit=7")
+    assert done.returncode == 7, "by hand, from a folder elsewhere"
+    command = node.command(*node.on_create("exit=7", variables=(hour,)))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: lines_with("sleep 3600", node.processes()))
+        assert node.log.endswith("a line without end")
+        assert node.create().returncode == 0, "it holds no lock"
+        node.signal_on_create(signal.SIGTERM)
+        assert process.wait(60) == 7
+    assert node.create(variables=(hour,)).returncode == 0
 
 
 def test_apply_depends_on_nothing_of_the_caller(node: Node) -> None:
