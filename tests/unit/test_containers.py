@@ -79,6 +79,21 @@ class Module:
         Path(source).replace(dest)
 
 
+def test_what_users_cannot_read_is_not_included_and_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, folder = tmp_path / "plugstack.conf", tmp_path / "d"
+    folder.mkdir()
+    for name, mode in (("half.conf", 0o600), ("sed6Yj8Ga", 0o644), ("pyxis.conf", 0o644)):
+        (folder / name).touch()
+        (folder / name).chmod(mode)
+    (folder / "gone.conf").symlink_to(tmp_path / "nowhere")
+    path.write_text("include d/*\n")
+    result = ended(monkeypatch, tmp_path, slurm_plugstack_include, path=str(path))
+    assert path.read_text() == f"{slurm.MARK}d/*\ninclude {folder}/pyxis.conf\n{slurm.END}\n"
+    for name in ("half.conf", "sed6Yj8Ga", "gone.conf"):
+        assert f"{folder}/{name}" in result["note"]
+    assert "pyxis" not in result["note"]
+
+
 def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any, **params: Any) -> dict[str, Any]:
     """The result of a module's main()."""
     monkeypatch.setattr(module, "AnsibleModule", Module(tmp_path, **params))

@@ -70,6 +70,10 @@ def test_wildcard_includes_become_explicit_and_follow_the_folder() -> None:
     ]
     assert slurm.expand_includes(first, lambda pattern: ["/d/x.conf", "/d/y.conf"]) == first, "again changes nothing"
     assert "x.conf" not in slurm.expand_includes(first, lambda pattern: ["/d/y.conf"]), "a file that has gone"
+    theirs = first.replace(slurm.END, "optional b.so\ninclude /e/own") + "required c.so\n"
+    lines = slurm.expand_includes(theirs, lambda pattern: ["/d/y.conf"]).splitlines()
+    for line in ("required a.so", "optional b.so", "include /e/own", "required c.so", "include /d/y.conf"):
+        assert lines.count(line) == 1, "a foreign line, though the end mark has gone"
     explicit = "include /d/one.conf\noptional b.so\n"
     assert slurm.expand_includes(explicit, lambda pattern: pytest.fail("nothing to expand")) == explicit
 

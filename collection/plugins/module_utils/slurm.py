@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
 
@@ -100,20 +101,20 @@ def expand_includes(text, matches):
     """Return plugstack.conf with each wildcard include replaced by the matching files.
 
     Configless nodes get the file without the directory, and cannot expand a wildcard. It is kept as a comment,
-    so that a later run finds added and removed files. `matches` is a function from a pattern to sorted paths.
+    so that a later run finds added and removed files. `matches` is a function from a pattern to sorted paths. Lines
+    that others have written between the marks stay.
     """
     lines = []
-    inside = False
+    listed = ""  #: the pattern whose files are listed here
     for line in text.splitlines():
         if line == END:
-            inside = False
+            listed = ""
             continue
-        if inside:
+        if listed and line.startswith("include ") and fnmatch(line, f"include *{listed}"):
             continue
         wildcard = _INCLUDE.match(line)
         if line.startswith(MARK):
-            pattern = line[len(MARK) :]
-            inside = True
+            pattern = listed = line[len(MARK) :]
         elif wildcard:
             pattern = wildcard.group(1)
         else:
