@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ def clean_environment(private: Path, collections: Path | None, connection: str) 
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         processes.MARK: str(private),
+        # Messages quote journals and logs from here on.
+        "HYPERPOD_LIFECYCLE_STARTED": str(int(time.time())),
         "ANSIBLE_CONFIG": str(configuration),
         "ANSIBLE_HOME": str(home),
         "ANSIBLE_LOCAL_TEMP": str(home / "tmp"),

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
+import time
 
 #: Variables that would give clients another server, other settings, or a password.
 _FOREIGN = ("DOCKER", "ENROOT", "MYSQL", "MARIADB", "SACCTMGR", "SLURM")
@@ -44,8 +46,20 @@ def run(command, seconds, data="", **options):
     return done.returncode, out, err.strip()
 
 
+def run_started():
+    """Return when this run of hyperpod-lifecycle started, in seconds since the epoch; 0 with plain Ansible."""
+    return int(os.environ.get("HYPERPOD_LIFECYCLE_STARTED", "0"))
+
+
+def lines_since(lines, moment):
+    """Return the lines of a Slurm log from this time on, by the time in brackets that begins each entry."""
+    first = time.strftime("[%Y-%m-%dT%H:%M:%S", time.localtime(moment))
+    return list(itertools.dropwhile(lambda line: not line.startswith("[") or line < first, lines))
+
+
 def journal(unit, lines=12, since=0):
-    """Return the last lines of a unit's journal, from the time `since` on, in seconds since the epoch."""
+    """Return the last lines of a unit's journal, from `since` on, in seconds since the epoch; 0 for the run's start."""
+    since = since or run_started()
     words = [f"--unit={unit}", f"--lines={lines}", *([f"--since=@{since}"] if since else [])]
     _status, out, _err = run(["journalctl", *words, "--no-pager", "--output=cat"], 20)
     return f"journal of {unit}:\n{out.rstrip()}"

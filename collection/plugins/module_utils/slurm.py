@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from fnmatch import fnmatch
 
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import run
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.hosts import same_host
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 #: Parameters in slurm.conf that only the HyperPod agent may change, besides all of Topology*.
 MANAGED = ("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters")
+
+#: Times that Slurm's commands must refuse the configuration before it counts.
+REFUSALS = 3
 
 #: Slurm's default ports.
 PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
@@ -124,6 +130,17 @@ def expand_includes(text, matches):
         lines += ["include " + path for path in matches(pattern)]
         lines.append(END)
     return "".join(line + "\n" for line in lines)
+
+
+def refused(prefix):
+    """Return why Slurm's own commands refuse the configuration; empty if they accept it. No daemon is asked."""
+    for remaining in range(REFUSALS - 1, -1, -1):
+        status, _out, err = run([os.path.join(prefix, "bin", "scontrol"), "show", "hostnames", "a"], 20)
+        if status == 0:
+            return ""
+        if remaining:
+            pause(1)  # the agent may be writing the file
+    return " ".join(err.split())
 
 
 def pings(answer):

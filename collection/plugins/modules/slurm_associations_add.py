@@ -78,8 +78,14 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import Fault, journal, run
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import (
+    Fault,
+    journal,
+    lines_since,
+    run,
+    run_started,
+)
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
 POLL_SECONDS = 0.25
@@ -121,6 +127,9 @@ class Accounting:
 
     def wait(self, seconds):
         """Wait until slurmdbd answers."""
+        refused = slurm.refused(self.wanted["prefix"])
+        if refused:
+            raise Fault(f"Slurm refuses its configuration: {refused}; correct it")
         deadline = time.monotonic() + seconds
         while True:
             said = self.look()
@@ -128,7 +137,8 @@ class Accounting:
                 return
             if time.monotonic() >= deadline:
                 log = Path(self.wanted["log"])
-                words = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:] if log.exists() else []
+                text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+                words = lines_since(text.splitlines(), run_started())[-LINES:]
                 raise Fault(
                     "slurmdbd does not answer on {}, port {}, within {} s: {}; {}\n{}".format(
                         " or ".join(self.wanted["hosts"]),

@@ -13,9 +13,15 @@ description:
   - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach a
     controller.
   - It is not a fault of this node if no controller answers yet, if the controller does not know this node yet, or if a
-    backup controller waits for the primary's state. systemd and the daemon keep trying, and the module succeeds with a
-    RV(note).
-  - Everything else is a fault. The message has the last lines of the daemon's journal and log.
+    backup controller waits for the primary's state. systemd and the daemon keep trying, and RV(status) is V(pending).
+  - Nor is it if Slurm starts no job on a compute node because it is down, drained, powered down, reserved for
+    maintenance, or registered with less than its definition. RV(status) is then V(blocked) or V(pending).
+  - A reason of Slurm's own (registration, GRES, unexpectedly rebooted, not responding) is lifted once the node answers
+    and its registration is valid, a reason that a person or HyperPod has set never.
+  - A compute node is drained if a concern in O(verdicts) is blocked, with a reason that names it. Only a run in which
+    that concern is V(ok) resumes the node.
+  - Everything else is a fault. A configuration that Slurm's own commands refuse is one at once. Other messages have the
+    last lines of the daemon's journal and log since the start of the run.
 extends_documentation_fragment:
   - hyperpod.lifecycle.attributes
 author:
@@ -55,6 +61,10 @@ options:
     description: Seconds to wait.
     type: int
     default: 60
+  verdicts:
+    description: Verdicts of this run, by concern, as the action plugin P(hyperpod.lifecycle.verdict#module) keeps them.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -69,11 +79,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: V(ready), V(not_registered), V(controller_silent) or V(standby_down).
+  description:
+    - V(ready), V(not_registered), V(controller_silent), V(standby_down), V(blocked), V(reserved) or V(invalid).
+  type: str
+  returned: success
+status:
+  description: Verdict on the node, V(ok), V(pending) or V(blocked).
   type: str
   returned: success
 note:
-  description: Note for the summary. Empty if the daemon is ready and needs none.
+  description: Reason of the verdict, or a note for the summary. Empty if the daemon is ready and needs none.
   type: str
   returned: success
 """
@@ -85,14 +100,34 @@ import time
 from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import another_in_charge, node_state, ping
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm_node
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, lines_since, run_started
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import another_in_charge, ping, refused
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm_node import (
+    BLOCKED,
+    BROKEN,
+    INVALID,
+    READY,
+    RESERVED,
+)
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.waits import pause
 
-READY = "ready"
 NOT_REGISTERED = "not_registered"
 SILENT = "controller_silent"
 STANDBY = "standby_down"
-BROKEN = "broken"
+REFUSED = "refused"
+#: The verdict on each state that is no fault of this node.
+STATUS = {
+    READY: "ok",
+    NOT_REGISTERED: "pending",
+    SILENT: "pending",
+    STANDBY: "pending",
+    RESERVED: "pending",
+    BLOCKED: "blocked",
+    INVALID: "blocked",
+}
+#: States that may change soon.
+UNSETTLED = (SILENT, STANDBY, INVALID, BROKEN)
 POLL_SECONDS = 0.25
 CONNECT_SECONDS = 2
 LINES = 12
@@ -106,7 +141,10 @@ class Watch:
         self.daemon = module.params["daemon"]
         self.controllers = module.params["controllers"]
         self.port = module.params["port"]
+        self.address = module.params["address"]
+        self.verdicts = module.params["verdicts"]
         self.name = socket.gethostname().split(".")[0]
+        self.updates = []  #: actions of this run, each of which is taken once
 
     def run(self, *command):
         """Return exit status and combined output of a command."""
@@ -144,14 +182,22 @@ class Watch:
             return BROKEN, unstarted
         # A standby accepts connections but does not answer, which is normal until the primary is up.
         silent = accepting < len(self.controllers)
-        return (SILENT if silent else BROKEN), answer or "Slurm's commands do not work here though a controller answers"
+        if silent:
+            return SILENT, ""
+        why = answer or "Slurm's commands do not work here though a controller answers"
+        if "authentication" in answer:
+            why += "; the credential was rejected: compare /etc/munge/munge.key and the clock with the controller's"
+        return BROKEN, why
 
     def controller(self):
         """Check slurmctld with scontrol ping."""
+        said = refused(self.module.params["prefix"])
+        if said:
+            return REFUSED, said
         if not self.active():
             return BROKEN, "slurmctld does not run"
         try:
-            socket.create_connection((self.module.params["address"], self.port), timeout=CONNECT_SECONDS).close()
+            socket.create_connection((self.address, self.port), timeout=CONNECT_SECONDS).close()
         except OSError as error:
             return BROKEN, f"slurmctld does not listen on port {self.port}: {error}"
         _status, answer = self.scontrol("ping")
@@ -182,34 +228,45 @@ class Watch:
             unstarted = self.unstarted()
             return (BROKEN, unstarted) if unstarted else (SILENT, "")
         status, answer = self.scontrol("--oneliner", "show", "node", self.name)
+        node = slurm_node.parse(answer)
         if status != 0:
-            if f"{self.name} not found" not in answer:
+            # Only a controller that answers lists nodes, so that no wording decides.
+            status, listed = self.scontrol("--oneliner", "show", "node")
+            if status != 0:
                 return self.unheard(accepting, answer)
+            node = slurm_node.find(listed, self.name, self.address)
+        if node is None:
             unstarted = self.unstarted()
-            return (BROKEN, unstarted) if unstarted else (NOT_REGISTERED, answer)
+            return (BROKEN, unstarted) if unstarted else (NOT_REGISTERED, "")
         if not self.active():
-            return BROKEN, f"slurmd does not run though the controller knows {self.name}"
-        base, flags = node_state(answer)
-        if "INVALID_REG" in flags:
-            return BROKEN, f"the controller refused this node's registration: {answer}"
-        if "NOT_RESPONDING" in flags or base == "UNKNOWN":
-            return BROKEN, f"the controller waits for this node to answer (state {base}, {sorted(flags)})"
-        return READY, ""
+            other = "" if node.name == self.name else f", which has this node's address {self.address}"
+            return BROKEN, f"slurmd does not run though the controller knows {node.name}{other}"
+        found = slurm_node.judge(node, self.verdicts)
+        if found.action and found.action not in self.updates:
+            return self.update(node, found)
+        return found.state, found.said
+
+    def update(self, node, found):
+        """Resume or drain the node, and return what is then found."""
+        self.updates.append(found.action)
+        reason = [f"reason={found.said}"] if found.action == "drain" else []
+        status, answer = self.scontrol("update", f"nodename={node.name}", f"state={found.action}", *reason)
+        if status != 0:
+            return BLOCKED, f"{found.said}; scontrol cannot {found.action} {node.name}: {answer}"
+        return self.compute()
 
     def look(self):
         """Return state and message, by node type."""
         return getattr(self, self.module.params["node_type"])()
 
     def last_words(self):
-        """Return the end of the daemon's journal and log file, for the error message."""
-        _status, journal = self.run(
-            "journalctl", "--unit", self.daemon, "--lines", str(LINES), "--no-pager", "--output", "cat"
-        )
-        words = f"journal of {self.daemon}:\n{journal}"
+        """Return the end of the daemon's journal and log file since the run's start, for the error message."""
+        words = journal(self.daemon, LINES)
         path = os.path.join(self.module.params["log_dir"], self.daemon + ".log")
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
-                words += "\n{}:\n{}".format(path, "".join(file.readlines()[-LINES:]).rstrip())
+                lines = lines_since(file.readlines(), run_started())
+            words += "\n{}:\n{}".format(path, "".join(lines[-LINES:]).rstrip())
         return words
 
 
@@ -225,29 +282,31 @@ def main():
             "prefix": {"type": "path", "default": "/opt/slurm"},
             "log_dir": {"type": "path", "default": "/var/log/slurm"},
             "wait_seconds": {"type": "int", "default": 60},
+            "verdicts": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
     if module.check_mode:
-        module.exit_json(state=READY, note="")
+        module.exit_json(changed=False, state=READY, status="ok", note="")
     watch = Watch(module)
     limit = module.params["wait_seconds"]
     deadline = time.monotonic() + limit
     state, said = watch.look()
     # Not retried: on a scale-up, the controller learns of this node minutes later.
-    while state in (SILENT, STANDBY, BROKEN) and time.monotonic() < deadline:
+    while state in UNSETTLED and time.monotonic() < deadline:
         pause(POLL_SECONDS)
         state, said = watch.look()
     where = ", ".join(f"{address}:{watch.port}" for address in watch.controllers)
+    if state == REFUSED:
+        module.fail_json(msg=f"Slurm refuses its configuration: {said}; correct it")
     if state == BROKEN:
         module.fail_json(msg=f"{watch.daemon} does not work after {limit} s: {said}; {watch.last_words()}")
-    note = {
-        READY: said,
+    note = said or {
         NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
         STANDBY: f"the backup slurmctld on {watch.name} waits until the primary has written to StateSaveLocation",
         SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
-    }[state]
-    module.exit_json(state=state, note=note)
+    }.get(state, "")
+    module.exit_json(changed=bool(watch.updates), state=state, status=STATUS[state], note=note)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,9 @@ def main():
     if unit.get("ActiveState") != "active":
         module.exit_json(changed=False, differing=[], msg="slurmctld does not run")
     scontrol = os.path.join(params["prefix"], "bin", "scontrol")
+    said = slurm.refused(params["prefix"])
+    if said:
+        module.fail_json(msg=f"Slurm refuses its configuration: {said}; correct it")
     try:
         if params["files"] is None:
             differing = reload_settings(params, scontrol, module.check_mode)
