@@ -7,6 +7,7 @@ The tests of this module share one lab and follow each other.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -68,7 +69,8 @@ def lab(upload: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
         downloads.fail(2)
         results = lab.up(upload_folder=folder)
         assert [result.exit_code for result in results] == [0, 0, 0], [result.summary for result in results]
-        assert all(": ok:" in result.summary for result in results), [result.summary for result in results]
+        # A node may have been ready before the controller.
+        assert all(re.search(": (ok|pending): ", each.summary) for each in results), [each.summary for each in results]
         assert "container data" not in results[0].summary, "the controller has no disk for it, as is meant"
         asked = downloads.requests()
         assert len([line for line in asked if line.endswith(" 503")]) == 2, asked

@@ -418,7 +418,7 @@ class Watch(slurm_daemon_verify.Watch):
     [
         ((), slurm_daemon_verify.SILENT),
         (("10.0.0.2",), slurm_daemon_verify.SILENT),
-        (("10.0.0.1", "10.0.0.2"), slurm_daemon_verify.BROKEN),
+        (("10.0.0.1", "10.0.0.2"), slurm_daemon_verify.MUTE),
     ],
 )
 def test_a_standby_alone_is_no_controller_that_answers(accepting: tuple[str, ...], state: str) -> None:
@@ -426,6 +426,10 @@ def test_a_standby_alone_is_no_controller_that_answers(accepting: tuple[str, ...
     watch = Watch(accepting, ping=failing, **{"--oneliner": failing})
     assert watch.compute()[0] == state
     assert watch.login()[0] == state
+    rejected = (1, "slurm_load_node error: Protocol authentication error")
+    watch = Watch(("10.0.0.1", "10.0.0.2"), ping=rejected, **{"--oneliner": rejected})
+    assert watch.compute()[0] == slurm_daemon_verify.BROKEN
+    assert "/etc/munge/munge.key" in watch.compute()[1]
 
 
 @pytest.mark.parametrize(("found", "note"), [("Match", ""), ("Different Ours=0x1 Slurmctld=0x2", "not the same on b")])

@@ -200,6 +200,6 @@ def test_a_refused_configuration_is_told_by_slurms_own_commands_case_19(monkeypa
     answers = [(1, "", said), (1, "", said), (0, "", "")]
     monkeypatch.setattr(slurm, "pause", lambda _seconds: None)
     monkeypatch.setattr(slurm, "run", lambda _command, _seconds: answers.pop(0))
-    assert slurm.refused("/opt/slurm") == "", "the agent was writing it"
+    assert slurm.refused("scontrol") == "", "the agent was writing it"
     monkeypatch.setattr(slurm, "run", lambda _command, _seconds: (1, "", f"{said}\nscontrol: fatal: no"))
-    assert slurm.refused("/opt/slurm") == f"{said} scontrol: fatal: no"
+    assert slurm.refused("scontrol") == f"Slurm refuses its configuration: {said} scontrol: fatal: no; correct it"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from fnmatch import fnmatch
 
@@ -132,15 +131,15 @@ def expand_includes(text, matches):
     return "".join(line + "\n" for line in lines)
 
 
-def refused(prefix):
-    """Return why Slurm's own commands refuse the configuration; empty if they accept it. No daemon is asked."""
+def refused(scontrol):
+    """Return the message if Slurm's own commands refuse the configuration, else an empty one. No daemon is asked."""
     for remaining in range(REFUSALS - 1, -1, -1):
-        status, _out, err = run([os.path.join(prefix, "bin", "scontrol"), "show", "hostnames", "a"], 20)
+        status, _out, err = run([scontrol, "show", "hostnames", "a"], 20)
         if status == 0:
             return ""
         if remaining:
             pause(1)  # the agent may be writing the file
-    return " ".join(err.split())
+    return f"Slurm refuses its configuration: {' '.join(err.split())}; correct it"
 
 
 def pings(answer):

@@ -127,14 +127,14 @@ class Accounting:
 
     def wait(self, seconds):
         """Wait until slurmdbd answers."""
-        refused = slurm.refused(self.wanted["prefix"])
-        if refused:
-            raise Fault(f"Slurm refuses its configuration: {refused}; correct it")
         deadline = time.monotonic() + seconds
         while True:
             said = self.look()
             if not said:
                 return
+            refused = slurm.refused(os.path.join(self.wanted["prefix"], "bin", "scontrol"))
+            if refused:
+                raise Fault(refused)
             if time.monotonic() >= deadline:
                 log = Path(self.wanted["log"])
                 text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

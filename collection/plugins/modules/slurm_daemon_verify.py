@@ -58,7 +58,9 @@ options:
     type: path
     default: /var/log/slurm
   wait_seconds:
-    description: Seconds to wait.
+    description:
+      - Seconds to wait. A controller that accepts connections but does not answer is waited for five times as long,
+        because it may be setting up its database.
     type: int
     default: 60
   verdicts:
@@ -116,6 +118,7 @@ NOT_REGISTERED = "not_registered"
 SILENT = "controller_silent"
 STANDBY = "standby_down"
 REFUSED = "refused"
+MUTE = "mute"  #: controllers accept connections and do not answer
 #: The verdict on each state that is no fault of this node.
 STATUS = {
     READY: "ok",
@@ -127,7 +130,9 @@ STATUS = {
     INVALID: "blocked",
 }
 #: States that may change soon.
-UNSETTLED = (SILENT, STANDBY, INVALID, BROKEN)
+UNSETTLED = (SILENT, MUTE, STANDBY, INVALID, BROKEN)
+#: How many times longer a mute controller is waited for: it may be setting up its database.
+PATIENCE = 5
 POLL_SECONDS = 0.25
 CONNECT_SECONDS = 2
 LINES = 12
@@ -184,14 +189,14 @@ class Watch:
         silent = accepting < len(self.controllers)
         if silent:
             return SILENT, ""
-        why = answer or "Slurm's commands do not work here though a controller answers"
         if "authentication" in answer:
-            why += "; the credential was rejected: compare /etc/munge/munge.key and the clock with the controller's"
-        return BROKEN, why
+            advice = "the credential was rejected: compare /etc/munge/munge.key and the clock with the controller's"
+            return BROKEN, f"{answer}; {advice}"
+        return MUTE, answer or "Slurm's commands do not work here though a controller accepts connections"
 
     def controller(self):
         """Check slurmctld with scontrol ping."""
-        said = refused(self.module.params["prefix"])
+        said = refused(os.path.join(self.module.params["prefix"], "bin", "scontrol"))
         if said:
             return REFUSED, said
         if not self.active():
@@ -293,14 +298,15 @@ def main():
     deadline = time.monotonic() + limit
     state, said = watch.look()
     # Not retried: on a scale-up, the controller learns of this node minutes later.
-    while state in UNSETTLED and time.monotonic() < deadline:
+    while state in UNSETTLED and time.monotonic() < deadline + (PATIENCE - 1) * limit * (state == MUTE):
         pause(POLL_SECONDS)
         state, said = watch.look()
     where = ", ".join(f"{address}:{watch.port}" for address in watch.controllers)
     if state == REFUSED:
-        module.fail_json(msg=f"Slurm refuses its configuration: {said}; correct it")
-    if state == BROKEN:
-        module.fail_json(msg=f"{watch.daemon} does not work after {limit} s: {said}; {watch.last_words()}")
+        module.fail_json(msg=said)
+    if state in (BROKEN, MUTE):
+        seconds = limit * PATIENCE if state == MUTE else limit
+        module.fail_json(msg=f"{watch.daemon} does not work after {seconds} s: {said}; {watch.last_words()}")
     note = said or {
         NOT_REGISTERED: f"{watch.name} is not in the controller's slurm.conf yet; slurmd keeps trying",
         STANDBY: f"the backup slurmctld on {watch.name} waits until the primary has written to StateSaveLocation",

@@ -91,6 +91,9 @@ def until(command, seconds):
         status, out, err = run(command, COMMAND_SECONDS)
         if status == 0:
             return out
+        refused = slurm.refused(command[0])
+        if refused:
+            raise Fault(refused)
         if time.monotonic() >= deadline:
             raise Fault(
                 f"{' '.join(command)} does not succeed within {seconds} s: {err or out}; {journal('slurmctld')}"
@@ -167,9 +170,6 @@ def main():
     if unit.get("ActiveState") != "active":
         module.exit_json(changed=False, differing=[], msg="slurmctld does not run")
     scontrol = os.path.join(params["prefix"], "bin", "scontrol")
-    said = slurm.refused(params["prefix"])
-    if said:
-        module.fail_json(msg=f"Slurm refuses its configuration: {said}; correct it")
     try:
         if params["files"] is None:
             differing = reload_settings(params, scontrol, module.check_mode)
