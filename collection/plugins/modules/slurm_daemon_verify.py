@@ -21,7 +21,7 @@ description:
   - A compute node is drained if a concern in O(verdicts) is blocked, with a reason that names it. Only a run in which
     that concern is V(ok) resumes the node.
   - Everything else is a fault. A configuration that Slurm's own commands refuse is one at once. Other messages have the
-    last lines of the daemon's journal and log since the start of the run.
+    last lines of the daemon's journal and log, of a daemon that runs since the start of the run.
 extends_documentation_fragment:
   - hyperpod.lifecycle.attributes
 author:
@@ -265,12 +265,16 @@ class Watch:
         return getattr(self, self.module.params["node_type"])()
 
     def last_words(self):
-        """Return the end of the daemon's journal and log file since the run's start, for the error message."""
-        words = journal(self.daemon, LINES)
+        """Return the end of the daemon's journal and log file, for the error message.
+
+        What a daemon that runs wrote before this run is of an earlier fault.
+        """
+        since = run_started() if self.active() else 1
+        words = journal(self.daemon, LINES, since)
         path = os.path.join(self.module.params["log_dir"], self.daemon + ".log")
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
-                lines = lines_since(file.readlines(), run_started())
+                lines = lines_since(file.readlines(), since)
             words += "\n{}:\n{}".format(path, "".join(lines[-LINES:]).rstrip())
         return words
 
