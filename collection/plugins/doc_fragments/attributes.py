@@ -4,19 +4,26 @@
 
 from __future__ import annotations
 
-_ATTRIBUTES = r"""
+
+class ModuleDocFragment:
+    """What the attributes mean; ``attributes.files`` is for modules that show how they change a file."""
+
+    # Literals, because ansible-test parses them.
+    DOCUMENTATION = r"""
 attributes:
   check_mode:
     description: Can run in C(check_mode) and return whether it would change something, without changing it.
     support: full
   diff_mode:
     description: Returns what it has changed, or would change, in diff mode.
-    support: {diff}
+    support: none
 """
-
-
-class ModuleDocFragment:
-    """What the attributes mean; ``attributes.files`` is for modules that show how they change a file."""
-
-    DOCUMENTATION = _ATTRIBUTES.format(diff="none")
-    FILES = _ATTRIBUTES.format(diff="full")
+    FILES = r"""
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return whether it would change something, without changing it.
+    support: full
+  diff_mode:
+    description: Returns what it has changed, or would change, in diff mode.
+    support: full
+"""
