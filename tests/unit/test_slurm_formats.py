@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, configless, slurm
 
 CONF = """\
 # SlurmctldHost=comment(1.1.1.1)
@@ -175,3 +175,68 @@ def test_a_controller_is_known_by_its_long_name_too(name: str) -> None:
     assert slurm.ping(answer, name) == ("backup", "DOWN")
     assert slurm.another_in_charge(answer, name)
     assert not slurm.another_in_charge(answer, "ip-10-0-0-20")
+
+
+NODES = """\
+NodeName=DEFAULT CPUs=4
+NodeName=login-group-1 NodeHostname=ip-10-0-1-7 NodeAddr=10.0.1.7 CPUs=4 State=CLOUD
+nodename=gpu-[1-2,07] NodeAddr=10.0.2.[1-2,07] \\
+   Gres=gpu:8
+NodeName=ip-10-0-3-1 CPUs=4
+NodeName=ip-10-0-1-1 NodeHostName=ip-10-0-9-9
+"""
+ANSWER = """\
+NodeName=login-group-1 Arch=x86_64 NodeAddr=10.0.1.7 NodeHostName=ip-10-0-1-7 OS=Linux 6.1 #1 State=IDLE+CLOUD
+NodeName=ip-10-0-1-1 NodeAddr=10.0.1.1 NodeHostName=ip-10-0-1-1 State=IDLE Reason=NodeAddr=10.0.1.9
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "host", "expected"),
+    [
+        (NODES, "10.0.1.7", "ip-10-0-1-7", "login-group-1"),
+        (NODES, "10.0.1.70", "ip-10-0-1-70", ""),
+        (NODES, "10.0.2.2", "ip-10-0-2-2", "gpu-2"),
+        (NODES, "10.0.3.1", "ip-10-0-3-1.ec2.internal", "ip-10-0-3-1"),
+        (NODES, "10.0.9.9", "ip-10-0-9-9", "ip-10-0-1-1"),
+        (NODES, "10.0.1.1", "ip-10-0-1-1", ""),
+        (ANSWER, "10.0.1.7", "ip-10-0-1-7", "login-group-1"),
+        (ANSWER, "10.0.1.9", "ip-10-0-1-9", ""),
+        ("No nodes in the system\n", "10.0.1.9", "ip-10-0-1-9", ""),
+    ],
+)
+def test_a_node_is_found_by_its_address_and_not_by_its_name(text: str, address: str, host: str, expected: str) -> None:
+    assert slurm.node_name(text, address, host) == expected
+
+
+def test_the_daemons_of_a_login_node_do_not_leave_their_configuration_to_each_other() -> None:
+    for daemon, expected in (("slurmd", "[ -L /run/slurm/conf ]"), ("sackd", "[ ! -L /run/slurm/conf ]")):
+        text = slurm.drop_in(daemon, UNIT.format(options=""), "10.0.0.9:6817", 10)
+        (before,) = [line for line in text.splitlines() if line.startswith("ExecStartPre=")]
+        assert expected in before
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(configless, "FETCHED", (tmp_path / "run/slurm.conf", tmp_path / "cache/slurm.conf"))
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run/slurm.conf"
+
+
+def test_a_fetched_configuration_of_another_cluster_is_no_answer(fetched: Path) -> None:
+    assert configless.on_disk(["10.0.0.10"]) == ""
+    fetched.write_text(CONF)
+    assert configless.on_disk(["10.0.0.10"]) == CONF
+    assert configless.on_disk(["10.0.0.10", "10.0.0.11"]) == ""
+    assert configless.on_disk([]) == CONF
+
+
+def test_a_stale_slurm_conf_of_the_nodes_own_is_named(fetched: Path, tmp_path: Path) -> None:
+    own = tmp_path / "slurm.conf"
+    assert configless.stale(own) == ""
+    own.write_text(CONF)
+    assert configless.stale(own) == "", "there is nothing to compare it with"
+    fetched.write_text("# As it was sent.\n" + CONF)
+    assert configless.stale(own) == ""
+    fetched.write_text(CONF + "NodeName=ip-10-0-1-3 CPUs=4\n")
+    assert configless.stale(str(own)).startswith(f"{own} is not what the controllers send")

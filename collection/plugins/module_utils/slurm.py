@@ -89,6 +89,33 @@ def hostlist(expression):
     return found
 
 
+def node_addresses(text):
+    """Yield each NodeName of a slurm.conf, or of ``scontrol --oneliner show node``, with its NodeAddr.
+
+    Without NodeAddr, it is NodeHostname or the name itself, as for Slurm.
+    """
+    for key, value in parameters(text):
+        names, *options = value.split() or [""]
+        if key.lower() != "nodename" or names.lower() == "default":
+            continue
+        given = {name.lower(): each for name, _sign, each in (option.partition("=") for option in options)}
+        addresses = hostlist(given.get("nodeaddr") or given.get("nodehostname") or names)
+        yield from zip(hostlist(names), addresses, strict=False)
+
+
+def node_name(text, address, host):
+    """Return the NodeName that has the address, else the one with the host name as address; empty if none has.
+
+    The host name alone does not tell: NodeNames can be made of instance names.
+    """
+    found = list(node_addresses(text))
+    for own in (address, host):
+        for name, there in found:
+            if same_host(there, own):
+                return name
+    return ""
+
+
 def touched(before, after):
     """Return, for a message, what the agent manages and an edit of slurm.conf would change. Both are whole texts.
 
@@ -214,6 +241,11 @@ def drop_in(daemon, unit, conf_server, restart_seconds):
         # slurmd would wait two minutes for threads connected to a dead controller; jobs are not its children.
         # A standby slurmdbd takes control when it is told to exit, and does not exit (24.11).
         lines.append("TimeoutStopSec=20")
+    # slurmd makes /run/slurm/conf a link, sackd a directory. What the other one has left would stay, and be read.
+    if daemon == "slurmd":
+        lines.append("ExecStartPre=-/bin/sh -c '[ -L /run/slurm/conf ] || rm -rf /run/slurm/conf'")
+    if daemon == "sackd":
+        lines.append("ExecStartPre=+-/bin/sh -c '[ ! -L /run/slurm/conf ] || rm /run/slurm/conf'")
     if conf_server:
         start = re.sub(r"\s+--conf-server[=\s]+\S+", "", exec_start(unit))
         lines += [

@@ -27,9 +27,15 @@ options:
     elements: str
     required: true
   wait_seconds:
-    description: Seconds to wait for the addresses.
+    description: Seconds to wait for the addresses or, with O(address), for a fetched configuration.
     type: int
     default: 0
+  address:
+    description:
+      - Address of a node that fetches its configuration. The module then finds its NodeName by C(NodeAddr) in what
+        C(slurmd) or C(sackd) has fetched, and does nothing else.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -57,6 +63,10 @@ ports:
       else Slurm's defaults.
   type: dict
   returned: success
+node_name:
+  description: NodeName with O(address). Empty if there is none.
+  type: str
+  returned: if O(address) is not empty
 hosts:
   description: The C(SlurmctldHost) lines, each with C(name) and C(address).
   type: list
@@ -68,7 +78,9 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, slurm
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import accounting, configless, slurm
+
+POLL_SECONDS = 0.25
 
 
 def read(path):
@@ -91,6 +103,15 @@ def shortcoming(path, wanted):
     return text, "its SlurmctldHost names {}, not {}".format(", ".join(named) or "nothing", ", ".join(missing))
 
 
+def registered(module):
+    """Return the NodeName of this node, once a configuration has been fetched; empty if it has none."""
+    address, controllers = module.params["address"], module.params["controllers"]
+    deadline = time.monotonic() + (0 if module.check_mode else module.params["wait_seconds"])
+    while not configless.on_disk(controllers) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return configless.registered(address, controllers)
+
+
 def main():
     """Run the module."""
     module = AnsibleModule(
@@ -98,9 +119,12 @@ def main():
             "path": {"type": "path", "required": True},
             "controllers": {"type": "list", "elements": "str", "required": True},
             "wait_seconds": {"type": "int", "default": 0},
+            "address": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
+    if module.params["address"]:
+        module.exit_json(node_name=registered(module))
     path = Path(module.params["path"])
     limit = 0 if module.check_mode else module.params["wait_seconds"]
     deadline = time.monotonic() + limit
@@ -108,7 +132,7 @@ def main():
         text, missing = shortcoming(path, module.params["controllers"])
         if not missing or time.monotonic() >= deadline:
             break
-        time.sleep(0.25)
+        time.sleep(POLL_SECONDS)
     ports = slurm.ports(accounting.all_parameters(path, "accounting"), read(path.with_name("slurmdbd.conf")))
     if missing and module.check_mode:
         module.exit_json(

@@ -10,8 +10,8 @@ DOCUMENTATION = r"""
 module: slurm_daemon_verify
 short_description: Wait until this node's Slurm daemon works
 description:
-  - slurmctld must answer a ping. A compute node must be registered with the controller. A login node must reach a
-    controller.
+  - slurmctld must answer a ping. A compute node must be registered with the controller. A login node with a
+    NodeName must be registered as well, another one must reach a controller.
   - It is not a fault of this node if no controller answers yet, if the controller does not know this node yet, or if a
     backup controller waits for the primary's state. systemd and the daemon keep trying, and RV(status) is V(pending).
   - Nor is it if Slurm starts no job on a compute node because it is down, drained, powered down, reserved for
@@ -53,6 +53,10 @@ options:
     description: Directory in which Slurm is installed.
     type: path
     default: /opt/slurm
+  config_dir:
+    description: Directory of a C(slurm.conf) that Slurm's commands read before the one that the node has fetched.
+    type: path
+    default: /opt/slurm/etc
   log_dir:
     description: Directory of the daemon's log.
     type: path
@@ -102,7 +106,7 @@ import time
 from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hyperpod.lifecycle.plugins.module_utils import slurm_node
+from ansible_collections.hyperpod.lifecycle.plugins.module_utils import configless, slurm_node
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.commands import journal, lines_since, run_started
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm import another_in_charge, ping, refused
 from ansible_collections.hyperpod.lifecycle.plugins.module_utils.slurm_node import (
@@ -220,7 +224,9 @@ class Watch:
         return ""
 
     def login(self):
-        """Check that Slurm's commands work on a login node."""
+        """Check that Slurm's commands work on a login node, and that it is registered if it has a NodeName."""
+        if self.daemon == "slurmd" and configless.registered(self.address, self.controllers):
+            return self.compute()
         status, answer = self.scontrol("ping")
         if status == 0 and "UP" in answer:
             return READY, ""
@@ -232,7 +238,8 @@ class Watch:
         if not accepting:
             unstarted = self.unstarted()
             return (BROKEN, unstarted) if unstarted else (SILENT, "")
-        status, answer = self.scontrol("--oneliner", "show", "node", self.name)
+        name = configless.registered(self.address, self.controllers) or self.name
+        status, answer = self.scontrol("--oneliner", "show", "node", name)
         node = slurm_node.parse(answer)
         if status != 0:
             # Only a controller that answers lists nodes, so that no wording decides.
@@ -260,6 +267,12 @@ class Watch:
             return BLOCKED, f"{found.said}; scontrol cannot {found.action} {node.name}: {answer}"
         return self.compute()
 
+    def stale(self):
+        """Return what is wrong with a slurm.conf of this node's own; empty on controllers."""
+        if self.module.params["node_type"] == "controller":
+            return ""
+        return configless.stale(os.path.join(self.module.params["config_dir"], "slurm.conf"))
+
     def look(self):
         """Return state and message, by node type."""
         return getattr(self, self.module.params["node_type"])()
@@ -270,7 +283,7 @@ class Watch:
         What a daemon that runs wrote before this run is of an earlier fault.
         """
         since = run_started() if self.active() else 1
-        words = journal(self.daemon, LINES, since)
+        words = "; ".join(filter(None, [self.stale(), journal(self.daemon, LINES, since)]))
         path = os.path.join(self.module.params["log_dir"], self.daemon + ".log")
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -289,6 +302,7 @@ def main():
             "address": {"type": "str", "required": True},
             "port": {"type": "int", "required": True},
             "prefix": {"type": "path", "default": "/opt/slurm"},
+            "config_dir": {"type": "path", "default": "/opt/slurm/etc"},
             "log_dir": {"type": "path", "default": "/var/log/slurm"},
             "wait_seconds": {"type": "int", "default": 60},
             "verdicts": {"type": "dict", "default": {}},
@@ -316,6 +330,7 @@ def main():
         STANDBY: f"the backup slurmctld on {watch.name} waits until the primary has written to StateSaveLocation",
         SILENT: f"no controller answers on {where} yet; {watch.daemon} keeps trying",
     }.get(state, "")
+    note = "; ".join(filter(None, [note, watch.stale()]))
     module.exit_json(changed=bool(watch.updates), state=state, status=STATUS[state], note=note)
 
 
