@@ -12,7 +12,7 @@ short_description: Expand wildcard includes in plugstack.conf
 description:
   - Configless nodes receive C(plugstack.conf) but not the directory that it includes, so a wildcard there matches
     nothing. Each wildcard include is replaced by the files that match it, if all users can read them and their names
-    end in C(.conf): another one would keep every user from starting jobs.
+    end in C(.conf). Another one would keep every user from starting jobs.
   - The wildcard is kept as a comment and expanded again on each run.
 extends_documentation_fragment:
   - hyperpod.lifecycle.attributes.files
