@@ -35,7 +35,7 @@ lab-down: venv ## Remove the lab's containers
 
 test: lint unit system main-path ## Run the pre-merge tests (no per-concern clusters)
 
-test-all: lint unit-all system e2e ## Run every test
+test-all: lint unit-all system e2e sanity ## Run every test
 
 lint: venv ## Run ruff, mypy, ansible-lint and shellcheck
 	$(BIN)/ruff check
