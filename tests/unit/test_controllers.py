@@ -401,7 +401,7 @@ class Watch(slurm_daemon_verify.Watch):
 
     def __init__(self, accepting: tuple[str, ...], **answers: tuple[int, str]) -> None:
         self.controllers, self.accepts, self.answers = ["10.0.0.1", "10.0.0.2"], accepting, answers
-        self.name, self.daemon, self.port = "b", "slurmctld", 6817
+        self.name, self.address, self.daemon, self.port = "b", "10.0.0.2", "slurmctld", 6817
 
     def run(self, *command: str) -> tuple[int, str]:
         return (0, "0") if command[0] == "systemctl" else self.answers[command[-1]]
