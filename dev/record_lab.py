@@ -12,6 +12,8 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 132
+#: What make itself prints.
+OF_MAKE = (".venv/", "sudo ", "NO_AUTOFS=", "make[")
 #: Commands to show, as a user types them.
 COMMANDS = (
     "make lab",
@@ -29,7 +31,7 @@ def main() -> None:
             ["sh", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
         )
         for line in done.stdout.splitlines():
-            if not line.startswith((".venv/", "sudo ")):  # make's own echo
+            if not line.startswith(OF_MAKE):
                 console.print(Text(line))
     console.save_svg(str(ROOT / "docs/lab.svg"), title="hyperpod-lifecycle")
 
