@@ -57,7 +57,9 @@ open_log() {
     { : 3>&1; } 2>/dev/null || exec >/dev/null # it may be closed
     exec 3>&1 2>&1
     if reason=$(make_log 2>&1); then
-        number=$(grep -c '^===== on_create.sh, run ' "$log" || true) number=$((number + 1))
+        # grep counts 0 and fails in a log without runs.
+        number=$(grep -c '^===== on_create.sh, run ' "$log" || true)
+        number=$((number + 1))
         # tee outlives every signal meant for the run, and a reader of standard output that went away.
         exec > >(
             trap '' HUP INT TERM

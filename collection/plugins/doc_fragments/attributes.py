@@ -8,7 +8,7 @@ from __future__ import annotations
 class ModuleDocFragment:
     """What the attributes mean; ``attributes.files`` is for modules that show how they change a file."""
 
-    # Literals, because ansible-test parses them.
+    # Two literals that say check_mode each: ansible-test parses them and follows no expression.
     DOCUMENTATION = r"""
 attributes:
   check_mode:

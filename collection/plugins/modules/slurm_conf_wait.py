@@ -91,6 +91,14 @@ def read(path):
         return ""
 
 
+def poll(look, enough, seconds):
+    """Return what `look` finds as soon as it is enough, or at the end of the time."""
+    deadline = time.monotonic() + seconds
+    while not enough(found := look()) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return found
+
+
 def shortcoming(path, wanted):
     """Return the text of `path`, and what it lacks; empty if nothing."""
     if not path.exists():
@@ -101,15 +109,6 @@ def shortcoming(path, wanted):
     if not missing:
         return text, ""
     return text, "its SlurmctldHost names {}, not {}".format(", ".join(named) or "nothing", ", ".join(missing))
-
-
-def registered(module):
-    """Return the NodeName of this node, once a configuration has been fetched; empty if it has none."""
-    address, controllers = module.params["address"], module.params["controllers"]
-    deadline = time.monotonic() + (0 if module.check_mode else module.params["wait_seconds"])
-    while not configless.on_disk(controllers) and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    return configless.registered(address, controllers)
 
 
 def main():
@@ -123,16 +122,13 @@ def main():
         },
         supports_check_mode=True,
     )
-    if module.params["address"]:
-        module.exit_json(node_name=registered(module))
-    path = Path(module.params["path"])
+    path, address, controllers = (module.params[name] for name in ("path", "address", "controllers"))
     limit = 0 if module.check_mode else module.params["wait_seconds"]
-    deadline = time.monotonic() + limit
-    while True:
-        text, missing = shortcoming(path, module.params["controllers"])
-        if not missing or time.monotonic() >= deadline:
-            break
-        time.sleep(POLL_SECONDS)
+    if address:
+        poll(lambda: configless.on_disk(controllers), bool, limit)
+        module.exit_json(node_name=configless.registered(address, controllers))
+    path = Path(path)
+    text, missing = poll(lambda: shortcoming(path, controllers), lambda found: not found[1], limit)
     ports = slurm.ports(accounting.all_parameters(path, "accounting"), read(path.with_name("slurmdbd.conf")))
     if missing and module.check_mode:
         module.exit_json(
